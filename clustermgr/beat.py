@@ -1,0 +1,30 @@
+"""Everything that ticks, on one screen."""
+
+from datetime import timedelta
+from typing import Any
+
+from clustermgr.conf import ClusterSettings
+
+# Tasks that wait for a node. They run on the thread pool: a 15-minute install must never
+# keep a tick from running.
+NODEOPS: tuple[str, ...] = ()
+
+
+def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
+    """One entry per tick; each expires before the next, so an outage leaves no backlog."""
+    every: dict[str, timedelta] = {
+        "clustermgr.pulse": cluster.pulse_every,
+    }
+    return {
+        name: {
+            "task": name,
+            "schedule": interval,
+            "options": {"expires": interval.total_seconds()},
+        }
+        for name, interval in every.items()
+    }
+
+
+def task_routes() -> dict[str, dict[str, str]]:
+    """Everything goes to `ticks` unless it waits for nodes."""
+    return {name: {"queue": "nodeops"} for name in NODEOPS}

@@ -1,0 +1,100 @@
+"""Every knob of the cluster, typed and frozen, read once from the environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE = frozenset({"1", "true", "yes", "on"})
+FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+def secret() -> Any:
+    """A text field that never shows up in a repr, hence in no log and no traceback."""
+    return field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """`CLUSTER_<NAME>` in the environment; durations in seconds; secrets also by `_FILE`.
+
+    No `from __future__ import annotations` here: the parser is chosen by the field's real type.
+    """
+
+    # Where the parts are
+    nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)  # may carry a password
+    nats_credentials: str = ""  # path of a .creds file (user JWT and seed)
+    nats_ca: str = ""  # PEM paths; any of them turns TLS on
+    nats_cert: str = ""
+    nats_key: str = ""
+
+    # Who may come in
+    registration_token: str = secret()
+    auto_approve_nodes: bool = False
+
+    # How people reach us: False only where no TLS stands in front (a laptop, a test)
+    https: bool = True
+
+    # What we say
+    log_format: str = "json"
+    log_level: str = "INFO"
+
+    # What ticks
+    pulse_every: timedelta = timedelta(seconds=10)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self:
+        """Read every field; a value that does not parse stops the process with its name."""
+        values: dict[str, Any] = {}
+        for knob in fields(cls):
+            name = f"CLUSTER_{knob.name.upper()}"
+            text = env_text(env, name)
+            if text is not None:
+                values[knob.name] = _parse(name, text, knob.type)
+        return cls(**values)
+
+
+def env_text(env: Mapping[str, str], name: str) -> str | None:
+    """The value of `name`, or the content of the file that `name_FILE` points at."""
+    if name in env:
+        return env[name]
+    path = env.get(f"{name}_FILE")
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ImproperlyConfigured(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
+
+
+def parse_bool(name: str, text: str) -> bool:
+    """Accept the usual words and refuse everything else: a typo must not mean no."""
+    word = text.strip().lower()
+    if word in TRUE:
+        return True
+    if word in FALSE:
+        return False
+    raise ImproperlyConfigured(f"{name} must be true or false, not {text!r}")
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    if kind is bool:
+        return parse_bool(name, text)
+    if kind is str:
+        return text
+    try:
+        if kind is timedelta:
+            return _seconds(text)
+        return kind(text)
+    except (ValueError, OverflowError) as error:
+        raise ImproperlyConfigured(f"{name} must be a positive number, not {text!r}") from error
+
+
+def _seconds(text: str) -> timedelta:
+    span = timedelta(seconds=float(text))
+    if span <= timedelta(0):
+        raise ValueError(text)
+    return span

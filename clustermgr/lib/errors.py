@@ -1,0 +1,97 @@
+"""What can be refused, each with a stable code and the HTTP status that tells it."""
+
+from typing import ClassVar
+
+
+class DomainError(Exception):
+    """A refusal in a sentence: nothing was changed, and the caller may act on `code`."""
+
+    code: ClassVar[str] = "refused"
+    http_status: ClassVar[int] = 409
+
+
+class InvalidMove(DomainError):
+    """The row is not in a state from which this move is allowed."""
+
+    code = "invalid_move"
+
+
+class Conflict(DomainError):
+    """Something that exists already stands in the way."""
+
+    code = "conflict"
+
+
+class PreconditionFailed(DomainError):
+    """The caller edited a version that is no longer the current one."""
+
+    code = "precondition_failed"
+    http_status = 412
+
+
+class InvalidInput(DomainError):
+    """The request is well formed and means nothing we can do."""
+
+    code = "invalid_input"
+    http_status = 400
+
+
+class Unauthenticated(DomainError):
+    """No credential, or one we do not know."""
+
+    code = "not_authenticated"
+    http_status = 401
+
+
+class Forbidden(DomainError):
+    """A known caller asks for what it may not do."""
+
+    code = "permission_denied"
+    http_status = 403
+
+
+class NotFound(DomainError):
+    """There is no such thing, and there never was one we know of."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class Gone(DomainError):
+    """It existed and was retired on purpose; coming back needs a new registration."""
+
+    code = "gone"
+    http_status = 410
+
+
+class TooManyAttempts(DomainError):
+    """The caller failed too often and must wait."""
+
+    code = "too_many_attempts"
+    http_status = 429
+
+
+class BusError(DomainError):
+    """The message could not be carried; its three kinds must never be mixed up."""
+
+    code = "bus_error"
+    http_status = 503
+
+
+class NotConnected(BusError):
+    """*We* are cut off from NATS: says nothing about the node."""
+
+    code = "bus_not_connected"
+
+
+class NodeUnreachable(BusError):
+    """Nobody listens on the subject: the worker is away, and the request was not delivered."""
+
+    code = "node_unreachable"
+
+
+class NodeSilent(BusError):
+    """Delivered, no answer yet: the worker may still be at it. Not a failure."""
+
+    code = "node_silent"
+    http_status = 504
