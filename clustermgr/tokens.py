@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from datetime import datetime, timedelta
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 
 from clustermgr.lib.errors import Unauthenticated
 from clustermgr.models import ApiToken
@@ -20,7 +20,7 @@ def digest(secret: str) -> str:
 
 
 def issue(
-    user: AbstractBaseUser, *, name: str, now: datetime, secret: str | None = None
+    user: User, *, name: str, now: datetime, secret: str | None = None
 ) -> tuple[ApiToken, str]:
     """Make a token for `user`; the secret is returned here and never again."""
     plain = secret or PREFIX + secrets.token_urlsafe(32)

@@ -1,0 +1,53 @@
+"""Tells the facts of signals.py once they are committed."""
+
+import logging
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+
+from nodes.models import NodeModel
+from nodes.signals import capacity_changed as capacity_changed_signal
+from nodes.signals import replica_removed as replica_removed_signal
+
+log = logging.getLogger(__name__)
+
+
+def capacity_changed(node_id: UUID) -> None:
+    """Something that did not fit may fit now."""
+    transaction.on_commit(partial(_send_capacity_changed, node_id))
+
+
+def replica_removed(replica: NodeModel, *, reason: str) -> None:
+    """One replica row is gone; one announcement for each real row."""
+    transaction.on_commit(
+        partial(
+            _send_replica_removed,
+            replica.node_id,
+            replica.model_name,
+            replica.replica_index,
+            reason,
+        )
+    )
+
+
+def _send_capacity_changed(node_id: UUID) -> None:
+    _log_errors(capacity_changed_signal.send_robust(sender=None, node_id=node_id))
+
+
+def _send_replica_removed(node_id: UUID, model_name: str, index: int, reason: str) -> None:
+    _log_errors(
+        replica_removed_signal.send_robust(
+            sender=None,
+            node_id=node_id,
+            model_name=model_name,
+            replica_index=index,
+            reason=reason,
+        )
+    )
+
+
+def _log_errors(answers: list[tuple[object, object]]) -> None:
+    for receiver, answer in answers:
+        if isinstance(answer, Exception):
+            log.error("receiver failed", extra={"receiver": str(receiver)}, exc_info=answer)

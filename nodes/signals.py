@@ -1,0 +1,9 @@
+"""Facts told to whoever stands above, after commit, in this process only.
+
+A receiver may nudge (clear a cooldown, queue a tick); it never holds truth.
+"""
+
+from django.dispatch import Signal
+
+capacity_changed = Signal()  # node_id: UUID; something new may fit somewhere
+replica_removed = Signal()  # node_id: UUID, model_name: str, replica_index: int, reason: str

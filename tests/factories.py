@@ -1,0 +1,61 @@
+"""Rows for tests: plain functions, one fixed clock."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from nodes.models import BackendNode, JoinToken, NodeModel
+from nodes.states import ReplicaState
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+GIB = 2**30
+
+
+def make_token(**changes: Any) -> JoinToken:
+    number = JoinToken.objects.count() + 1
+    values: dict[str, Any] = {
+        "name": f"token-{number}",
+        "digest": f"{number:064x}",
+        "prefix": "jt_",
+        "created_at": NOW,
+        "created_by": "tests",
+    }
+    return JoinToken.objects.create(**{**values, **changes})
+
+
+def make_node(name: str = "gpu-1", **changes: Any) -> BackendNode:
+    """An approved, healthy backend node that beat just now."""
+    values: dict[str, Any] = {
+        "name": name,
+        "address": f"{name}.example:50051",
+        "http_address": f"{name}.example:50050",
+        "approved_at": NOW,
+        "approved_by": "tests",
+        "last_heartbeat": NOW,
+        "liveness_changed_at": NOW,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return BackendNode.objects.create(**{**values, **changes})
+
+
+def make_pending(name: str = "new-1", **changes: Any) -> BackendNode:
+    return make_node(name, **{"approved_at": None, "approved_by": "", **changes})
+
+
+def make_replica(
+    node: BackendNode, model: str = "llama", index: int = 0, **changes: Any
+) -> NodeModel:
+    """A loaded, idle replica."""
+    values: dict[str, Any] = {
+        "node": node,
+        "model_name": model,
+        "replica_index": index,
+        "address": f"{node.name}.example:{50052 + index}",
+        "state": ReplicaState.LOADED,
+        "backend_type": "reference",
+        "last_used": NOW,
+        "last_confirmed_at": NOW,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return NodeModel.objects.create(**{**values, **changes})
