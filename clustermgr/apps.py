@@ -3,7 +3,7 @@ from django.contrib.admin.apps import AdminConfig
 
 
 class ClusterAdminConfig(AdminConfig):
-    default_site = "clustermgr.admin.ClusterAdminSite"
+    default_site = "clustermgr.site.ClusterAdminSite"
 
 
 class ClusterConfig(AppConfig):
@@ -16,4 +16,6 @@ class ClusterConfig(AppConfig):
         # The Celery app becomes current in every process that queues a task. It is loaded
         # here, not in `__init__`, to keep `import clustermgr` light for the supervisor.
         import clustermgr.celery
-        import clustermgr.checks  # noqa: F401
+        import clustermgr.checks
+        import clustermgr.ticking
+        import clustermgr.workers  # noqa: F401

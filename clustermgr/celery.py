@@ -1,6 +1,15 @@
 """The Celery app; what it does is in each app's tasks.py, when it ticks in beat.py."""
 
+import os
+import warnings
+
 from celery import Celery
+from celery.platforms import SecurityWarning  # type: ignore[attr-defined]
+
+# Celery fears root because of pickle; we accept JSON only.
+warnings.filterwarnings("ignore", category=SecurityWarning)
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 
 app = Celery("clustermgr")
 app.config_from_object("django.conf:settings", namespace="CELERY")

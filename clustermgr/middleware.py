@@ -1,12 +1,16 @@
 """A request id on every request, and the tightest policy the admin theme allows."""
 
+import time
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 
 from clustermgr.lib.context import accept, request_id
+from clustermgr.metrics import HTTP_SECONDS
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
+# A caller can invent methods; each would be a time series of its own.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 # The admin theme evaluates Alpine expressions and styles inline, hence the two `unsafe-*`.
 # Everything else stays at home: no foreign script, frame, font or form target.
@@ -40,6 +44,22 @@ class RequestIdMiddleware:
             return response
         finally:
             request_id.reset(token)
+
+
+class MetricsMiddleware:
+    """How long each route takes; by pattern, since ids would make a series of every node."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        began = time.monotonic()
+        response = self.get_response(request)
+        method = request.method if request.method in METHODS else "other"
+        route = request.resolver_match.route if request.resolver_match else "(none)"
+        labels = {"method": method, "route": route, "status": response.status_code}
+        HTTP_SECONDS.labels(**labels).observe(time.monotonic() - began)
+        return response
 
 
 class ContentSecurityPolicyMiddleware:

@@ -52,6 +52,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "clustermgr.middleware.RequestIdMiddleware",
+    "clustermgr.middleware.MetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "clustermgr.middleware.ContentSecurityPolicyMiddleware",
@@ -68,6 +69,9 @@ ASGI_APPLICATION = "clustermgr.asgi.application"
 WSGI_APPLICATION = "clustermgr.wsgi.application"
 # Workers refuse every redirect, a missing slash included.
 APPEND_SLASH = False
+
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 
 TEMPLATES = [
     {
@@ -86,13 +90,13 @@ TEMPLATES = [
 
 # --- Database -----------------------------------------------------------------------------
 
+DATABASE_URL = _required("DATABASE_URL", "PostgreSQL is the only truth")
 DATABASES = {
     "default": {
-        **dj_database_url.parse(_required("DATABASE_URL", "PostgreSQL is the only truth")),
+        **dj_database_url.parse(DATABASE_URL),
         # Pooled connections are checked when taken, so a restarted PostgreSQL costs no request.
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
-            # Above the 12 s an operator waits before reloading nothing good happens any more.
             "pool": {"min_size": 0, "max_size": 20, "timeout": 5},
             "connect_timeout": 3,
             # A dead database host must show within seconds, not after TCP's two hours.
@@ -130,7 +134,6 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 # --- Static files and language ------------------------------------------------------------
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
 # Served from the packages themselves: no collectstatic between `git clone` and the first page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
@@ -188,6 +191,7 @@ CELERY_BROKER_CONNECTION_TIMEOUT = 3
 # A request must not hang on a dead broker: one try, the row is safe, the next tick repairs.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "clustermgr.scheduler:StaticScheduler"
 if CELERY_BROKER_URL.startswith("pgmq://"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "init_extension": False,  # installed once by `manage.py prepare`

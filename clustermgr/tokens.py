@@ -20,12 +20,22 @@ def digest(secret: str) -> str:
 
 
 def issue(
-    user: User, *, name: str, now: datetime, secret: str | None = None
+    user: User,
+    *,
+    name: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+    secret: str | None = None,
 ) -> tuple[ApiToken, str]:
     """Make a token for `user`; the secret is returned here and never again."""
     plain = secret or PREFIX + secrets.token_urlsafe(32)
     token = ApiToken.objects.create(
-        name=name, user=user, digest=digest(plain), prefix=plain[:12], created_at=now
+        name=name,
+        user=user,
+        digest=digest(plain),
+        prefix=plain[:12],
+        created_at=now,
+        expires_at=expires_at,
     )
     return token, plain
 

@@ -29,7 +29,7 @@ SETTINGS = {
     "shared_buffers": "128MB",
     "random_page_cost": "1.1",
     "io_method": "sync",  # no idle I/O worker processes on a laptop
-    "log_min_messages": "warning",
+    "log_min_messages": "fatal",  # our own errors are logged by whoever made them
     "log_line_prefix": "",
     "idle_in_transaction_session_timeout": "60000",
 }

@@ -1,0 +1,195 @@
+"""`manage.py up`: the whole cluster manager from one command."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustermgr.embedded import accounts, parts, postgres
+from clustermgr.embedded.display import Display
+from clustermgr.embedded.nats import Nats
+from clustermgr.embedded.processes import PidFile
+from clustermgr.embedded.state import AlreadyRunning, Secrets, open_data_dir, write_private
+from clustermgr.embedded.supervisor import PartFailed, Supervisor
+
+
+class CannotStart(Exception):
+    """A sentence for the person who typed the command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the environment asks for."""
+
+    data_dir: Path
+    http_host: str
+    http_port: int
+    nats_host: str
+    nats_port: int
+    database_url: str | None
+    nats_url: str | None
+    broker_url: str | None
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "Options":
+        return cls(
+            data_dir=Path(env.get("CLUSTER_DATA_DIR") or ".clustermgr").absolute(),
+            http_host=env.get("CLUSTER_HTTP_HOST") or "127.0.0.1",
+            http_port=_port(env, "CLUSTER_HTTP_PORT", 8000),
+            nats_host=env.get("CLUSTER_NATS_HOST") or "127.0.0.1",
+            nats_port=_port(env, "CLUSTER_NATS_PORT", 4222),
+            database_url=env.get("DATABASE_URL") or None,
+            nats_url=env.get("CLUSTER_NATS_URL") or None,
+            broker_url=env.get("CELERY_BROKER_URL") or None,
+        )
+
+
+def main() -> int:
+    display = Display()
+    try:
+        options = Options.from_env(os.environ)
+        with open_data_dir(options.data_dir):
+            return asyncio.run(_run(options, display))
+    except AlreadyRunning as other:
+        display.say(f"clustermgr already runs on this data directory (process {other}).")
+    except (CannotStart, LookupError) as problem:
+        display.say(str(problem))
+    except PartFailed as failure:
+        display.say(f"\nCould not start: {failure}")
+    return 1
+
+
+async def _run(options: Options, display: Display) -> int:
+    pids = PidFile(options.data_dir / "pids.json")
+    for name in pids.stop_leftovers():
+        display.say(f"Stopped {name}, left over from an earlier run.")
+    _refuse_taken_ports(options)
+    supervisor = Supervisor(display, pids)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.stopping.set)
+    try:
+        starting = asyncio.create_task(_start(options, display, supervisor))
+        stopping = asyncio.create_task(supervisor.stopping.wait())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await stopping
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        display.say("\nStopping ...")
+    finally:
+        await supervisor.stop()
+        with contextlib.suppress(FileNotFoundError):
+            (options.data_dir / "run.json").unlink()
+    display.say("Stopped.")
+    return 0
+
+
+async def _start(options: Options, display: Display, supervisor: Supervisor) -> None:
+    display.say(f"clustermgr, data in {options.data_dir}")
+    keys = Secrets.load(options.data_dir, os.environ)
+    database_url = options.database_url or await _postgres(options, keys, supervisor)
+    nats_url = options.nats_url or await _nats(options, keys, supervisor)
+    broker_url = options.broker_url or _pgmq(database_url)
+    env = parts.environment(
+        os.environ,
+        keys=keys,
+        data_dir=options.data_dir,
+        urls={
+            "DATABASE_URL": database_url,
+            "CLUSTER_NATS_URL": nats_url,
+            "CELERY_BROKER_URL": broker_url,
+        },
+        host=options.http_host,
+    )
+    said = await supervisor.run_once("prepare", parts.manage("prepare"), env)
+    where = parts.address(options.http_host, options.http_port)
+    await asyncio.gather(*(supervisor.start(part) for part in parts.all_parts(env, options)))
+    write_private(
+        options.data_dir / "run.json",
+        {
+            "url": where,
+            "nats_url": nats_url,
+            "database_url": database_url,
+            "broker_url": broker_url,
+            "admin_user": parts.admin_user(os.environ),
+            "admin_password": keys.admin_password,
+            "api_token": keys.api_token,
+            "registration_token": keys.registration_token,
+        },
+    )
+    password = keys.admin_password if parts.PASSWORD_WORKS in said else "as you changed it"
+    display.say(
+        f"\n  Ready: {where}/admin/\n"
+        f"  user {parts.admin_user(os.environ)}, password {password}\n"
+        f"  Ctrl-C stops everything; everything else is in {options.data_dir / 'run.json'}\n"
+    )
+
+
+async def _postgres(options: Options, keys: Secrets, supervisor: Supervisor) -> str:
+    server = postgres.place(
+        options.data_dir,
+        account=accounts.unprivileged(os.environ.get("CLUSTER_POSTGRES_USER")),
+        instance=keys.instance,
+        port=_free_port(),
+        password=keys.postgres_password,
+    )
+    await asyncio.to_thread(server.initialise)
+    await supervisor.start(parts.postgres(server))
+    return server.url
+
+
+async def _nats(options: Options, keys: Secrets, supervisor: Supervisor) -> str:
+    server = Nats(
+        home=options.data_dir,
+        host=options.nats_host,
+        port=options.nats_port,
+        password=keys.nats_password,
+    )
+    server.configure()
+    await supervisor.start(parts.nats(server))
+    return server.url
+
+
+def _pgmq(database_url: str) -> str:
+    return "pgmq://" + database_url.split("://", 1)[1]
+
+
+def _port(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise CannotStart(f"{name} must be a port number, not {text!r}.")
+    return int(text)
+
+
+def _refuse_taken_ports(options: Options) -> None:
+    wanted = [(options.http_host, options.http_port, "CLUSTER_HTTP_PORT")]
+    if not options.nats_url:
+        wanted.append((options.nats_host, options.nats_port, "CLUSTER_NATS_PORT"))
+    for host, port, variable in wanted:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as problem:
+                raise CannotStart(
+                    f"Port {port} on {host} is not free ({problem.strerror}): "
+                    f"set {variable} to another one."
+                ) from None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""`manage.py prepare`: migrate, install the broker, make the first admin and API token."""
+
+import os
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+from clustermgr import bootstrap
+from clustermgr.conf import env_text
+from clustermgr.embedded.parts import PASSWORD_WORKS
+
+
+class Command(BaseCommand):
+    help = "Make the database usable: run it before every start, as often as you like."
+
+    def handle(self, **_: Any) -> None:
+        with bootstrap.exclusively():
+            bootstrap.migrate()
+            bootstrap.install_broker()
+            password = env_text(os.environ, "CLUSTER_ADMIN_PASSWORD")
+            if password:
+                name = os.environ.get("CLUSTER_ADMIN_USER", "admin")
+                user = bootstrap.ensure_admin(name, password)
+                if user.check_password(password):
+                    self.stdout.write(PASSWORD_WORKS)
+                secret = env_text(os.environ, "CLUSTER_API_TOKEN")
+                if secret:
+                    bootstrap.ensure_api_token(user, secret, now=timezone.now())

@@ -1,0 +1,190 @@
+import json
+import os
+import pwd
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clustermgr.embedded.accounts import Account, can_enter
+from tests.embedded.running import ROOT, Up, all_gone
+from tests.services import free_port, until
+
+pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(240)]
+
+KEYS = {
+    "url",
+    "nats_url",
+    "database_url",
+    "broker_url",
+    "admin_user",
+    "admin_password",
+    "api_token",
+    "registration_token",
+}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One running manager for the tests of this file that only look, or break and mend."""
+    manager = Up(tmp_path_factory.mktemp("shared") / "data").start()
+    yield manager
+    if manager.process.poll() is None:
+        manager.stop()
+
+
+def test_ready_means_that_everything_is(up: Up) -> None:
+    code, checks = up.readiness()
+    assert code == 200
+    assert set(checks) == {"database", "nats", "broker", "beat"}
+    assert up.get("/admin/login/")[0] == 200
+    assert up.get("/healthz") == (200, "ok")
+
+
+def test_run_json_is_complete_and_private(up: Up) -> None:
+    run = up.run()
+    assert set(run) == KEYS
+    assert all(run.values())
+    assert stat.S_IMODE((up.data_dir / "run.json").stat().st_mode) == 0o600
+    assert up.get("/metrics", token=run["api_token"])[0] == 200
+
+
+def test_no_secret_is_on_a_command_line_or_in_the_log(up: Up) -> None:
+    run = up.run()
+    seen = " ".join(part for process in up.family() for part in process.cmdline())
+    log = up.log.read_text()
+    for name in ("database_url", "nats_url", "api_token", "registration_token", "admin_password"):
+        assert run[name] not in seen
+    for name in ("database_url", "nats_url", "api_token", "registration_token"):
+        assert run[name] not in log
+
+
+def test_a_second_start_on_the_same_data_is_refused_in_a_sentence(up: Up) -> None:
+    second = subprocess.run(
+        [sys.executable, "manage.py", "up"],
+        cwd=ROOT,
+        env={**up.env, "CLUSTER_HTTP_PORT": str(free_port())},
+        capture_output=True,
+        text=True,
+    )
+    assert second.returncode == 1
+    assert second.stdout.count("\n") == 1
+    assert f"already runs on this data directory (process {up.process.pid})" in second.stdout
+    assert up.readiness()[0] == 200
+
+
+@pytest.mark.parametrize(("part", "check"), [("nats-server", "nats"), ("bin/postgres", "database")])
+def test_a_killed_service_turns_readiness_red_and_then_everything_recovers(
+    up: Up, part: str, check: str
+) -> None:
+    ours = [p for p in up.family() if "clustermgr" in " ".join(p.cmdline()) and "-m" in p.cmdline()]
+    up.child(part).suspend()  # dead to its clients, and not yet restarted by the supervisor
+    until(lambda: not up.readiness()[1][check]["ok"], seconds=10)
+    assert up.readiness()[1][check]["reason"]
+    up.child(part).kill()
+    until(lambda: up.readiness()[0] == 200, seconds=60)
+    assert all(process.is_running() for process in ours), "a process of ours had to be restarted"
+
+
+def test_the_request_id_and_figures_of_all_processes_come_together(up: Up) -> None:
+    token = up.run()["api_token"]
+
+    def figures() -> str:
+        return up.get("/metrics", token=token)[1]
+
+    until(lambda: 'clustermgr_task_seconds_count{outcome="success"' in figures(), seconds=15)
+    text = figures()
+    assert 'clustermgr_tick_age_seconds{tick="clustermgr.pulse"}' in text
+    assert 'clustermgr_queue_messages{queue="nodeops"} 0.0' in text
+    assert 'part="web"' in text
+    assert 'part="ticks"' in text
+    assert up.get("/metrics")[0] == 401
+
+
+def test_data_survives_ctrl_c_and_kill_minus_nine_and_nothing_is_left_running(
+    tmp_path: Path,
+) -> None:
+    manager = Up(tmp_path / "data").start()
+    first = manager.run()
+    family = manager.family()
+    assert manager.stop(signal.SIGINT) == 0
+    assert all_gone(family)
+    assert not manager.announced()
+
+    manager.start()
+    assert manager.get("/metrics", token=first["api_token"])[0] == 200
+    family = manager.family()
+    manager.process.kill()
+    manager.process.wait(10)
+    until(lambda: all_gone(family), seconds=20)
+
+    (manager.data_dir / "run.json").unlink()
+    manager.start()
+    assert manager.get("/metrics", token=first["api_token"])[0] == 200
+    assert manager.run()["admin_password"] == first["admin_password"]
+    assert manager.stop(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("variable", ["CLUSTER_HTTP_PORT", "CLUSTER_NATS_PORT"])
+def test_a_taken_port_is_named_with_its_variable(tmp_path: Path, variable: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        manager = Up(tmp_path / "data", **{variable: str(port)})
+        manager.begin()
+        assert manager.process.wait(20) == 1
+    said = manager.log.read_text().strip().splitlines()
+    assert len(said) == 1
+    assert str(port) in said[0]
+    assert variable in said[0]
+
+
+def test_external_services_replace_the_embedded_ones(tmp_path: Path) -> None:
+    urls = {name: os.environ[name] for name in ("CLUSTER_NATS_URL", "CELERY_BROKER_URL")}
+    manager = Up(tmp_path / "data", DATABASE_URL=os.environ["DATABASE_URL"], **urls).start()
+    try:
+        commands = [" ".join(process.cmdline()) for process in manager.family()]
+        assert not [line for line in commands if "postgres -D" in line or "nats-server" in line]
+        assert manager.readiness()[0] == 200
+        assert manager.run()["database_url"] == os.environ["DATABASE_URL"]
+    finally:
+        manager.stop()
+    assert not (manager.data_dir / "postgres").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_somebody_who_is_not_root_can_run_it(tmp_path: Path) -> None:
+    entry = pwd.getpwnam("nobody")
+    nobody = Account(name="nobody", uid=entry.pw_uid, gid=entry.pw_gid)
+    if not can_enter(Path(sys.executable).resolve().parent, nobody) or not can_enter(ROOT, nobody):
+        pytest.skip("this checkout is in a directory that only root may enter")
+    home = Path("/tmp") / f"clustermgr-nobody-{os.getpid()}"
+    home.mkdir(mode=0o700)
+    os.chown(home, nobody.uid, nobody.gid)
+    manager = Up(home / "data", HOME=str(home))
+    try:
+        manager.start(user=nobody.uid, group=nobody.gid, extra_groups=[])
+        assert manager.readiness()[0] == 200
+    finally:
+        manager.stop()
+        subprocess.run(["rm", "-rf", str(home)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root meets directories it shuts to others")
+def test_root_can_run_it_in_a_private_directory_without_opening_it(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    manager = Up(private / "data").start()
+    try:
+        assert manager.readiness()[0] == 200
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    finally:
+        manager.stop()
+        secrets = json.loads((private / "data" / "secrets.json").read_text())
+        subprocess.run(["rm", "-rf", f"/var/lib/clustermgr/{secrets['instance']}"], check=True)
