@@ -10,7 +10,7 @@ from django.db.models import F, Q
 
 from clustermgr.lib.machine import Moves
 from nodes.fields import UINT64_MAX, ByteCount
-from nodes.querysets import BackendNodeQuerySet, NodeModelQuerySet
+from nodes.querysets import BackendNodeQuerySet, NodeLabelQuerySet, NodeModelQuerySet
 from nodes.states import (
     LIVENESS_MOVES,
     REPLICA_MOVES,
@@ -196,6 +196,8 @@ class NodeLabel(models.Model):
     key = models.CharField(max_length=128)
     value = models.CharField(max_length=255, blank=True)
     source = models.CharField(max_length=16, choices=LabelSource)
+
+    objects = NodeLabelQuerySet.as_manager()
 
     class Meta:
         verbose_name = "label"

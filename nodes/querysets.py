@@ -12,7 +12,7 @@ from nodes.selectors import NUMBER, Operator, Requirement, Selector
 from nodes.states import LABEL_PRECEDENCE, Liveness, NodeType, ReplicaState
 
 if TYPE_CHECKING:
-    from nodes.models import BackendNode, NodeModel
+    from nodes.models import BackendNode, NodeLabel, NodeModel
 
 # PostgreSQL's numeric without bounds, which `Cast` cannot name
 EXACT = models.DecimalField()
@@ -79,20 +79,40 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
         )
 
 
-def _effective(key: str) -> Subquery:
-    """The strongest owner's value of `key` on the outer node; NULL where nobody set it."""
-    rank = Case(
+class NodeLabelQuerySet(models.QuerySet["NodeLabel"]):
+    def weakest_first(self) -> Self:
+        """So that whoever reads them in turn ends with the value that counts."""
+        return self.order_by(_rank().desc())
+
+    def strongest_first(self) -> Self:
+        return self.order_by(_rank())
+
+
+def _rank() -> Case:
+    return Case(
         *(When(source=source, then=Value(place)) for place, source in enumerate(LABEL_PRECEDENCE)),
         output_field=models.SmallIntegerField(),
     )
-    rows = apps.get_model("nodes", "NodeLabel").objects.filter(node=OuterRef("pk"), key=key)
-    return Subquery(rows.order_by(rank).values("value")[:1])
+
+
+def _labels() -> NodeLabelQuerySet:
+    # By name: models stand above querysets
+    found: NodeLabelQuerySet = apps.get_model("nodes", "NodeLabel").objects.all()
+    return found
+
+
+def _effective(key: str) -> Subquery:
+    """The strongest owner's value of `key` on the outer node; NULL where nobody set it."""
+    rows = _labels().filter(node=OuterRef("pk"), key=key).strongest_first()
+    return Subquery(rows.values("value")[:1])
 
 
 def _holds(name: str, requirement: Requirement) -> Q:
     match requirement.operator:
         case Operator.IN:
-            return Q(**{f"{name}__in": requirement.values})
+            # Whoever's value it is: a few rows by `label_by_pair` spare most nodes the closer look
+            anyone = _labels().filter(key=requirement.key, value__in=requirement.values)
+            return Q(pk__in=anyone.values("node")) & Q(**{f"{name}__in": requirement.values})
         case Operator.NOT_IN:
             # Spelled out: `NULL NOT IN (...)` is neither true nor false
             return Q(**{f"{name}__isnull": True}) | ~Q(**{f"{name}__in": requirement.values})

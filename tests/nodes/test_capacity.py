@@ -1,9 +1,9 @@
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.db import connection
+from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from clustermgr.lib.errors import InvalidInput, NotFound, PreconditionFailed
 from nodes.models import BackendNode, ClusterEvent
@@ -93,7 +93,7 @@ def test_a_budget_that_means_nothing_changes_nothing() -> None:
 
 @pytest.mark.django_db
 def test_every_override_is_an_event_and_an_announcement(
-    django_capture_on_commit_callbacks: Any,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
 ) -> None:
     node = make_node(total_vram=10 * GIB)
     with listening() as heard, django_capture_on_commit_callbacks(execute=True):

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from clustermgr.lib.errors import Conflict, InvalidInput, PreconditionFailed
 from nodes.labelling import MAX_LABELS
@@ -138,7 +138,7 @@ def test_after_a_replacement_everything_asked_for_is_in_effect_and_nothing_else_
 
 
 def test_a_change_is_an_event_a_new_version_and_an_announcement_after_commit(
-    django_capture_on_commit_callbacks: Any,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
 ) -> None:
     node = make_node()
     with listening() as heard:
@@ -153,7 +153,9 @@ def test_a_change_is_an_event_a_new_version_and_an_announcement_after_commit(
     assert changed.version == node.version + 1
 
 
-def test_what_changes_nothing_writes_nothing(django_capture_on_commit_callbacks: Any) -> None:
+def test_what_changes_nothing_writes_nothing(
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+) -> None:
     node = make_node()
     register(node, {"tier": "fast"})
     labels.merge_admin(node, {"rack": "7"}, by="eve", now=NOW)

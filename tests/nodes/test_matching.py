@@ -58,3 +58,13 @@ def test_a_text_that_is_no_number_is_no_match_and_no_error() -> None:
     found = BackendNode.objects.matching(Selector.parse("disk>1"))
 
     assert [node.name for node in found] == ["few"]
+
+
+@pytest.mark.django_db
+def test_matching_twice_means_both() -> None:
+    own(make_node("both"), {LabelSource.ADMIN: {"a": "1", "b": "2"}})
+    own(make_node("one"), {LabelSource.ADMIN: {"a": "1", "b": "3"}})
+
+    found = BackendNode.objects.matching(Selector.parse("a=1")).matching(Selector.parse("b=2"))
+
+    assert [node.name for node in found] == ["both"]
