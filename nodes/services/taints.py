@@ -29,11 +29,7 @@ def replace(
     if current == wanted:
         return held
     editing.change(held, now=now)
-    NodeTaint.objects.filter(node=held).delete()
-    NodeTaint.objects.bulk_create(
-        NodeTaint(node=held, key=taint.key, value=taint.value, effect=taint.effect)
-        for taint in wanted.values()
-    )
+    _store(held, wanted.values())
     events.record(
         "node.taints_changed",
         actor=by,
@@ -44,6 +40,14 @@ def replace(
     )
     announce.capacity_changed(held.pk)
     return held
+
+
+def _store(node: BackendNode, taints: Iterable[Taint]) -> None:
+    NodeTaint.objects.filter(node=node).delete()
+    NodeTaint.objects.bulk_create(
+        NodeTaint(node=node, key=taint.key, value=taint.value, effect=taint.effect)
+        for taint in taints
+    )
 
 
 def _checked(taints: Iterable[Taint]) -> dict[str, Taint]:

@@ -76,18 +76,11 @@ def _take_offline(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> list[Clust
 def _bring_back(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> list[ClusterEvent]:
     if not plan.recovered:
         return []
-    counted = Func(
-        Value(now),
-        F("recoveries")[: knobs.flap_limit],
-        function="array_prepend",
-        output_field=ArrayField(DateTimeField()),
-    )
     _able_to_become(Liveness.HEALTHY, plan.recovered).update(
         liveness=Liveness.HEALTHY,
         liveness_changed_at=now,
         liveness_reason="",
-        # An unanswered command is no flap
-        recoveries=Case(When(liveness=Liveness.OFFLINE, then=counted), default=F("recoveries")),
+        recoveries=_one_more(now, knobs),
         updated_at=now,
     )
     for node in plan.recovered:
@@ -103,6 +96,17 @@ def _bring_back(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> list[Cluster
         )
         for node in plan.recovered
     ]
+
+
+def _one_more(now: datetime, knobs: Knobs) -> Case:
+    """The latest recoveries with this one; an unanswered command (unhealthy) is no flap."""
+    longer = Func(
+        Value(now),
+        F("recoveries")[: knobs.flap_limit],
+        function="array_prepend",
+        output_field=ArrayField(DateTimeField()),
+    )
+    return Case(When(liveness=Liveness.OFFLINE, then=longer), default=F("recoveries"))
 
 
 def _quarantine(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> list[ClusterEvent]:
