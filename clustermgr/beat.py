@@ -14,6 +14,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
     """One entry per tick; each expires before the next, so an outage leaves no backlog."""
     every: dict[str, timedelta] = {
         "clustermgr.pulse": cluster.pulse_every,
+        "nodes.sweep_stale": cluster.sweep_every,
     }
     return {
         name: {

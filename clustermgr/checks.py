@@ -1,9 +1,13 @@
 """Settings that contradict each other are told at start-up, not at three in the morning."""
 
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
+
+# Fixed on the workers' side (LOCALAI_HEARTBEAT_INTERVAL); we cannot ask for another pace.
+WORKER_HEARTBEAT = timedelta(seconds=10)
 
 
 @register()
@@ -28,5 +32,23 @@ def log_format_is_known(**_: Any) -> list[CheckMessage]:
             f"CLUSTER_LOG_FORMAT is {settings.CLUSTER.log_format!r}.",
             hint="Use json or text.",
             id="clustermgr.E002",
+        )
+    ]
+
+
+@register()
+def silence_is_longer_than_a_pause(**_: Any) -> list[CheckMessage]:
+    cluster = settings.CLUSTER
+    floor = max(2 * WORKER_HEARTBEAT, cluster.sweep_every)
+    if cluster.heartbeat_stale_after > floor and cluster.sweep_hold_fraction <= 1:
+        return []
+    return [
+        Error(
+            "The sweep would declare healthy nodes offline: one lost heartbeat or one lost tick "
+            "is enough, or its brake can never engage.",
+            hint=f"CLUSTER_HEARTBEAT_STALE_AFTER must be above {floor.total_seconds():.0f} "
+            "seconds (two heartbeats, and CLUSTER_SWEEP_EVERY), and CLUSTER_SWEEP_HOLD_FRACTION "
+            "at most 1.",
+            id="clustermgr.E003",
         )
     ]

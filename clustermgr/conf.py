@@ -44,6 +44,20 @@ class ClusterSettings:
 
     # What ticks
     pulse_every: timedelta = timedelta(seconds=10)
+    sweep_every: timedelta = timedelta(seconds=15)
+
+    # Who counts as gone: silent for longer than this
+    heartbeat_stale_after: timedelta = timedelta(seconds=60)
+    # ... unless this share of all nodes, and this many, are silent together: then it is us
+    sweep_hold_fraction: float = 0.55
+    sweep_hold_minimum: int = 3
+    # ... and never faster than this
+    offline_per_second: float = 0.1
+    offline_burst: int = 3
+    # Who comes back too often gets nothing new for a while
+    flap_limit: int = 3
+    flap_window: timedelta = timedelta(minutes=10)
+    quarantine_for: timedelta = timedelta(minutes=10)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
@@ -88,13 +102,17 @@ def _parse(name: str, text: str, kind: Any) -> Any:
     try:
         if kind is timedelta:
             return _seconds(text)
-        return kind(text)
+        return _positive(kind(text))
     except (ValueError, OverflowError) as error:
         raise ImproperlyConfigured(f"{name} must be a positive number, not {text!r}") from error
 
 
 def _seconds(text: str) -> timedelta:
-    span = timedelta(seconds=float(text))
-    if span <= timedelta(0):
-        raise ValueError(text)
-    return span
+    return timedelta(seconds=_positive(float(text)))
+
+
+def _positive(number: float) -> float:
+    # Also turns "nan" and "inf" away: compared with them every rule is off
+    if not 0 < number < float("inf"):
+        raise ValueError(number)
+    return number

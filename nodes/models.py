@@ -10,7 +10,7 @@ from django.db.models import F, Q
 
 from clustermgr.lib.machine import Moves
 from nodes.fields import UINT64_MAX, ByteCount
-from nodes.querysets import BackendNodeQuerySet, NodeModelQuerySet
+from nodes.querysets import BackendNodeQuerySet, NodeLabelQuerySet, NodeModelQuerySet
 from nodes.states import (
     LIVENESS_MOVES,
     REPLICA_MOVES,
@@ -100,6 +100,7 @@ class BackendNode(models.Model):
     drained_at = models.DateTimeField(null=True, blank=True)
     quarantined_until = models.DateTimeField(null=True, blank=True)
     quarantine_reason = models.CharField(max_length=255, blank=True)
+    # From offline; newest first, only as many as it takes to call it flapping
     recoveries = ArrayField(models.DateTimeField(), default=list, blank=True)
     retired_at = models.DateTimeField(null=True, blank=True)
     retired_by = models.CharField(max_length=150, blank=True)
@@ -196,6 +197,8 @@ class NodeLabel(models.Model):
     key = models.CharField(max_length=128)
     value = models.CharField(max_length=255, blank=True)
     source = models.CharField(max_length=16, choices=LabelSource)
+
+    objects = NodeLabelQuerySet.as_manager()
 
     class Meta:
         verbose_name = "label"
@@ -385,6 +388,9 @@ class ClusterState(models.Model):
     last_sweep_at = models.DateTimeField(null=True)
     # Many fell silent at once, or we were away: nobody is declared dead until this clears.
     holding_since = models.DateTimeField(null=True)
+    # After an absence of ours: workers get that long to beat again. Empty while holding: the
+    # silence itself is the reason, and its end is the end.
+    holding_until = models.DateTimeField(null=True)
     holding_reason = models.CharField(max_length=255, blank=True)
     # Token bucket: how many nodes may still be declared offline
     offline_allowance = models.FloatField(default=3.0)

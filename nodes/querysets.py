@@ -1,13 +1,21 @@
 """Sets of rows worth a name. They never write and never read a clock."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
+from django.apps import apps
 from django.db import models
+from django.db.models import Case, F, Func, OuterRef, Q, Subquery, Value, When
+from django.db.models.lookups import GreaterThan, LessThan
 
-from nodes.states import Liveness, NodeType, ReplicaState
+from nodes.selectors import NUMBER, Operator, Requirement, Selector
+from nodes.states import LABEL_PRECEDENCE, Liveness, NodeType, ReplicaState
 
 if TYPE_CHECKING:
-    from nodes.models import BackendNode, NodeModel
+    from nodes.models import BackendNode, NodeLabel, NodeModel
+
+# PostgreSQL's numeric without bounds, which `Cast` cannot name
+EXACT = models.DecimalField()
 
 
 class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
@@ -36,6 +44,27 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
         """May receive new replicas."""
         return self.routable().backends().filter(cordoned_at=None, quarantined_until=None)
 
+    def online(self) -> Self:
+        """Beating, as far as we have noticed; let in or not."""
+        return self.present().exclude(liveness=Liveness.OFFLINE)
+
+    def suspects(self, *, now: datetime, stale_before: datetime) -> Self:
+        """The few a sweep may have to move: gone silent, back again, or quarantined long enough."""
+        silent = ~Q(liveness=Liveness.OFFLINE) & Q(last_heartbeat__lt=stale_before)
+        back = ~Q(liveness=Liveness.HEALTHY) & Q(
+            left_at=None, last_heartbeat__gt=F("liveness_changed_at")
+        )
+        return self.present().filter(silent | back | Q(quarantined_until__lte=now))
+
+    def matching(self, selector: Selector) -> Self:
+        """Nodes whose *effective* labels the selector matches, as `Selector.matches` would say."""
+        nodes = self
+        for number, requirement in enumerate(selector.requirements):
+            name = f"label_{number}"  # `label_once_per_owner` answers each in one descent
+            nodes = nodes.alias(**{name: _effective(requirement.key)})
+            nodes = nodes.filter(_holds(name, requirement))
+        return nodes
+
 
 class NodeModelQuerySet(models.QuerySet["NodeModel"]):
     def serving(self) -> Self:
@@ -48,3 +77,55 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
             node__liveness=Liveness.HEALTHY,
             node__drain_requested_at=None,
         )
+
+
+class NodeLabelQuerySet(models.QuerySet["NodeLabel"]):
+    def weakest_first(self) -> Self:
+        """So that whoever reads them in turn ends with the value that counts."""
+        return self.order_by(_rank().desc())
+
+    def strongest_first(self) -> Self:
+        return self.order_by(_rank())
+
+
+def _rank() -> Case:
+    return Case(
+        *(When(source=source, then=Value(place)) for place, source in enumerate(LABEL_PRECEDENCE)),
+        output_field=models.SmallIntegerField(),
+    )
+
+
+def _labels() -> NodeLabelQuerySet:
+    # By name: models stand above querysets
+    found: NodeLabelQuerySet = apps.get_model("nodes", "NodeLabel").objects.all()
+    return found
+
+
+def _effective(key: str) -> Subquery:
+    """The strongest owner's value of `key` on the outer node; NULL where nobody set it."""
+    rows = _labels().filter(node=OuterRef("pk"), key=key).strongest_first()
+    return Subquery(rows.values("value")[:1])
+
+
+def _holds(name: str, requirement: Requirement) -> Q:
+    match requirement.operator:
+        case Operator.IN:
+            # Whoever's value it is: a few rows by `label_by_pair` spare most nodes the closer look
+            anyone = _labels().filter(key=requirement.key, value__in=requirement.values)
+            return Q(pk__in=anyone.values("node")) & Q(**{f"{name}__in": requirement.values})
+        case Operator.NOT_IN:
+            # Spelled out: `NULL NOT IN (...)` is neither true nor false
+            return Q(**{f"{name}__isnull": True}) | ~Q(**{f"{name}__in": requirement.values})
+        case Operator.EXISTS:
+            return Q(**{f"{name}__isnull": False})
+        case Operator.MISSING:
+            return Q(**{f"{name}__isnull": True})
+    return _compares(name, requirement)
+
+
+def _compares(name: str, requirement: Requirement) -> Q:
+    # The cast stands behind the test of its shape: text that is no number is no match, no error.
+    number = Func(F(name), template="(%(expressions)s)::numeric", output_field=EXACT)
+    shaped = When(**{f"{name}__regex": f"^{NUMBER}$"}, then=number)
+    lookup = GreaterThan if requirement.operator is Operator.ABOVE else LessThan
+    return Q(lookup(Case(shaped, output_field=EXACT), requirement.bound))

@@ -35,6 +35,13 @@ def record(
     )
 
 
+def record_all(drafts: list[ClusterEvent]) -> None:
+    """Write what happened to many at once, in one statement."""
+    for draft in drafts:
+        draft.request_id = request_id.get()
+    ClusterEvent.objects.bulk_create(drafts)
+
+
 def acknowledge(event: ClusterEvent, *, by: str, now: datetime) -> None:
     """Take an event off the attention list; it stays in the history."""
     ClusterEvent.objects.filter(pk=event.pk, acknowledged_at=None).update(

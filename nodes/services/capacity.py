@@ -1,0 +1,135 @@
+"""How much a node may carry: the worker proposes, an operator's override sticks."""
+
+import logging
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Least
+
+from clustermgr.lib.errors import InvalidInput
+from nodes import budgets
+from nodes.fields import ByteCount
+from nodes.models import BackendNode
+from nodes.services import announce, editing, events, labels
+
+log = logging.getLogger(__name__)
+
+# Far above any machine; a typo of three digits too many is refused instead of planned for.
+MAX_SLOTS = 1024
+
+
+@transaction.atomic
+def set_max_replicas(
+    node: BackendNode, value: int, *, by: str, now: datetime, expected_version: int | None = None
+) -> BackendNode:
+    """Fix how many replicas of one model fit, whatever the worker says from now on."""
+    if not 1 <= value <= MAX_SLOTS:
+        raise InvalidInput(f"A node has 1 to {MAX_SLOTS} slots per model, not {value}.")
+    held = editing.hold(node, expected_version=expected_version)
+    return _set_slots(held, value, manual=True, by=by, now=now)
+
+
+@transaction.atomic
+def reset_max_replicas(
+    node: BackendNode, *, by: str, now: datetime, expected_version: int | None = None
+) -> BackendNode:
+    """Go back to the number the worker asked for."""
+    held = editing.hold(node, expected_version=expected_version)
+    return _set_slots(held, held.worker_max_replicas_per_model, manual=False, by=by, now=now)
+
+
+@transaction.atomic
+def set_vram_budget(
+    node: BackendNode, text: str, *, by: str, now: datetime, expected_version: int | None = None
+) -> BackendNode:
+    """Fix the VRAM budget; "" means no cap, even if the worker asks for one."""
+    budgets.resolve(text, 0)
+    held = editing.hold(node, expected_version=expected_version)
+    return _set_budget(held, text.strip(), manual=True, by=by, now=now)
+
+
+@transaction.atomic
+def reset_vram_budget(
+    node: BackendNode, *, by: str, now: datetime, expected_version: int | None = None
+) -> BackendNode:
+    """Go back to the budget the worker asked for."""
+    held = editing.hold(node, expected_version=expected_version)
+    return _set_budget(held, held.worker_vram_budget, manual=False, by=by, now=now)
+
+
+def reserve_vram(node_id: UUID, amount: int) -> bool:
+    """Set `amount` bytes aside if they are there; one statement, so nobody gets them twice.
+
+    The node's own clock and version stay: this is no edit. The next VRAM report of the worker
+    wipes reservations, as it counts what is really used.
+    """
+    if _nothing(amount):
+        return True
+    room = BackendNode.objects.filter(pk=node_id, available_vram__gte=F("reserved_vram") + amount)
+    return bool(room.update(reserved_vram=F("reserved_vram") + amount))
+
+
+def release_vram(node_id: UUID, amount: int) -> None:
+    """Give a reservation back, unless a report has wiped it meanwhile."""
+    if _nothing(amount):
+        return
+    held = BackendNode.objects.filter(pk=node_id, reserved_vram__gte=amount)
+    held.update(reserved_vram=F("reserved_vram") - amount)
+
+
+def _nothing(amount: int) -> bool:
+    if amount < 0:
+        raise ValueError(f"a reservation of {amount} bytes")
+    return amount == 0
+
+
+def _set_slots(
+    node: BackendNode, value: int, *, manual: bool, by: str, now: datetime
+) -> BackendNode:
+    changes = {"max_replicas_per_model": value, "max_replicas_per_model_manually_set": manual}
+    if _change(node, changes, by=by, now=now):
+        labels.refresh_auto(node, actor=by, now=now)
+    return node
+
+
+def _set_budget(
+    node: BackendNode, text: str, *, manual: bool, by: str, now: datetime
+) -> BackendNode:
+    ceiling = _ceiling(node, text)
+    changes = {
+        "vram_budget": text,
+        "vram_budget_bytes": ceiling,
+        "vram_budget_manually_set": manual,
+    }
+    # Down at once: waiting for the next report would let ten more seconds of placements in.
+    # Up has to wait for it: only the worker knows what is really free.
+    available = Least("available_vram", Value(ceiling), output_field=ByteCount())
+    recapped = {"available_vram": available} if ceiling else {}
+    _change(node, changes, by=by, now=now, **recapped)
+    return node
+
+
+def _ceiling(node: BackendNode, text: str) -> int:
+    try:
+        return budgets.resolve(text, int(node.total_vram))
+    except InvalidInput:
+        # An old worker's text that we would refuse today must not take the node out of service
+        log.warning("stored VRAM budget ignored", extra={"node": node.name, "budget": text})
+        return 0
+
+
+def _change(
+    node: BackendNode, changes: dict[str, Any], *, by: str, now: datetime, **along: Any
+) -> bool:
+    before = {name: getattr(node, name) for name in changes}
+    if before == changes:
+        return False
+    editing.change(node, now=now, **changes, **along)
+    events.record(
+        "node.capacity_changed", actor=by, now=now, node=node, before=before, after=changes
+    )
+    announce.capacity_changed(node.pk)
+    return True
