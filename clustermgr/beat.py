@@ -7,7 +7,7 @@ from clustermgr.conf import ClusterSettings
 
 # Tasks that wait for a node. They run on the thread pool: a 15-minute install must never
 # keep a tick from running.
-NODEOPS: tuple[str, ...] = ()
+NODEOPS = ("nodes.confirm_replicas",)
 
 
 def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
@@ -15,6 +15,8 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
     every: dict[str, timedelta] = {
         "clustermgr.pulse": cluster.pulse_every,
         "nodes.sweep_stale": cluster.sweep_every,
+        "nodes.finish_drains": cluster.drain_check_every,
+        "nodes.tidy": cluster.tidy_every,
     }
     return {
         name: {

@@ -45,6 +45,8 @@ class ClusterSettings:
     # What ticks
     pulse_every: timedelta = timedelta(seconds=10)
     sweep_every: timedelta = timedelta(seconds=15)
+    drain_check_every: timedelta = timedelta(seconds=5)
+    tidy_every: timedelta = timedelta(seconds=30)
 
     # Who counts as gone: silent for longer than this
     heartbeat_stale_after: timedelta = timedelta(seconds=60)

@@ -1,6 +1,7 @@
 """What a label may be, and which labels a machine carries without anybody's asking; pure."""
 
 import re
+from collections.abc import Mapping
 
 from clustermgr.lib.errors import InvalidInput
 
@@ -17,6 +18,13 @@ VRAM_BUCKETS = ((80, "80GB+"), (48, "48GB"), (24, "24GB"), (16, "16GB"), (8, "8G
 # Ours to compute. Workers send some of these, too, and would freeze them at what they were
 # started with.
 AUTO_KEYS = frozenset({"gpu.vendor", "gpu.vram", "node.name", "node.replica-slots"})
+
+
+def check_all(labels: Mapping[str, object]) -> dict[str, str]:
+    """`labels`, if one owner may set them on one node."""
+    if len(labels) > MAX_LABELS:
+        raise InvalidInput(f"A node has at most {MAX_LABELS} labels of each owner.")
+    return {check_key(key): check_value(value) for key, value in labels.items()}
 
 
 def check_key(key: object) -> str:

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Self
 
 from django.apps import apps
 from django.db import models
-from django.db.models import Case, F, Func, OuterRef, Q, Subquery, Value, When
+from django.db.models import Case, Count, F, Func, OuterRef, Q, Subquery, Sum, Value, When
+from django.db.models.functions import Coalesce
 from django.db.models.lookups import GreaterThan, LessThan
 
 from nodes.selectors import NUMBER, Operator, Requirement, Selector
-from nodes.states import LABEL_PRECEDENCE, Liveness, NodeType, ReplicaState
+from nodes.states import LABEL_PRECEDENCE, Liveness, NodeStatus, NodeType, ReplicaState
 
 if TYPE_CHECKING:
     from nodes.models import BackendNode, NodeLabel, NodeModel
@@ -44,6 +45,27 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
         """May receive new replicas."""
         return self.routable().backends().filter(cordoned_at=None, quarantined_until=None)
 
+    def in_status(self, status: NodeStatus) -> Self:
+        """Those whose `status` property reads so; states.status_of in SQL."""
+        if status == NodeStatus.RETIRED:
+            return self.filter(retired_at__isnull=False)
+        if status == NodeStatus.PENDING:
+            return self.waiting_for_approval()
+        if status == NodeStatus.DRAINING:
+            return self.approved().filter(drain_requested_at__isnull=False)
+        return self.approved().filter(drain_requested_at=None, liveness=status.value)
+
+    def with_load(self) -> Self:
+        """Each with its `model_count` and `in_flight_count`, taints at hand: one query more."""
+        replicas = apps.get_model("nodes", "NodeModel").objects.filter(
+            node=OuterRef("pk"), state=ReplicaState.LOADED
+        )
+        counted = replicas.order_by().values("node").annotate(n=Count("pk"), busy=Sum("in_flight"))
+        return self.annotate(
+            model_count=Coalesce(Subquery(counted.values("n")), 0),
+            in_flight_count=Coalesce(Subquery(counted.values("busy")), 0),
+        ).prefetch_related("taints")
+
     def online(self) -> Self:
         """Beating, as far as we have noticed; let in or not."""
         return self.present().exclude(liveness=Liveness.OFFLINE)
@@ -65,6 +87,10 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
             nodes = nodes.filter(_holds(name, requirement))
         return nodes
 
+    def being_emptied(self) -> Self:
+        """Drains that are not finished yet; served by the index node_draining."""
+        return self.present().filter(drain_requested_at__isnull=False, drained_at=None)
+
 
 class NodeModelQuerySet(models.QuerySet["NodeModel"]):
     def serving(self) -> Self:
@@ -77,6 +103,14 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
             node__liveness=Liveness.HEALTHY,
             node__drain_requested_at=None,
         )
+
+    def suspect_since_before(self, moment: datetime) -> Self:
+        """Loaded replicas in doubt that a question asked at `moment` can settle.
+
+        One that is being unloaded is not: its slot stays taken until the stop is acknowledged,
+        and a worker does not list what it is stopping.
+        """
+        return self.filter(state=ReplicaState.LOADED, suspect_since__lte=moment)
 
 
 class NodeLabelQuerySet(models.QuerySet["NodeLabel"]):

@@ -1,12 +1,36 @@
-"""What ticks for nodes."""
+"""What ticks for nodes, and what waits for one."""
+
+from uuid import UUID
 
 from celery import shared_task
 from django.utils import timezone
 
-from nodes.services import sweeping
+from clustermgr.lib.bus import default_bus
+from nodes.gateway import NodeGateway
+from nodes.services import confirming, draining, refusals, sweeping
 
 
 @shared_task(name="nodes.sweep_stale", ignore_result=True)
 def sweep_stale() -> None:
     """Notice who fell silent and who came back."""
     sweeping.sweep(now=timezone.now())
+
+
+@shared_task(name="nodes.finish_drains", ignore_result=True)
+def finish_drains() -> None:
+    """Notice who is empty, or out of time."""
+    draining.finish_drains(now=timezone.now())
+
+
+@shared_task(name="nodes.tidy", ignore_result=True)
+def tidy() -> None:
+    """Ask again about replicas in doubt; forget counters nobody reads."""
+    confirming.ask_again(now=timezone.now())
+    refusals.forget_old(now=timezone.now())
+
+
+@shared_task(name="nodes.confirm_replicas", ignore_result=True)
+def confirm_replicas(node_id: str) -> None:
+    """Ask one worker what it runs."""
+    ask = NodeGateway(default_bus()).running_models
+    confirming.confirm(UUID(node_id), ask=ask, now=timezone.now())

@@ -1,15 +1,18 @@
 """What every endpoint shares: one error envelope, one way of paging."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.pagination import PageNumberPagination
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_handler
 
-from clustermgr.lib.errors import DomainError
+from clustermgr.lib.errors import DomainError, InvalidInput
 
 
 class Pages(PageNumberPagination):
@@ -20,17 +23,54 @@ class Pages(PageNumberPagination):
     max_page_size = 500
 
 
+def paged_array(
+    request: Request,
+    rows: QuerySet,
+    show: Callable[[list[Any]], Any],
+    *,
+    page_size: int | None = None,
+) -> Response:
+    """A bare JSON array, as LocalAI answers; paging, when asked for, is told in the headers.
+
+    Without `page_size` everything comes at once, because clients written for LocalAI expect
+    the whole list and would never notice a missing half.
+    """
+    size = _number(request, "page_size", page_size, Pages.max_page_size)
+    if size is None:
+        return Response(show(list(rows)))
+    page, total = _number(request, "page", 1, None) or 1, rows.count()
+    shown = show(list(rows[(page - 1) * size : page * size]))
+    return Response(shown, headers={"X-Total-Count": str(total), "X-Page": str(page)})
+
+
+def _number(request: Request, name: str, default: int | None, limit: int | None) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or not 0 < int(text) < 10**9:
+        raise InvalidInput(f"{name} must be a positive number.")
+    return min(int(text), limit) if limit else int(text)
+
+
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Turn refusals into `{"code", "detail"}`; leave bugs to Django's 500."""
+    """Turn refusals into one envelope; leave bugs to Django's 500."""
     if isinstance(error, DomainError):
-        return Response({"code": error.code, "detail": str(error)}, status=error.http_status)
+        return _refusal(error.http_status, error.code, str(error))
     response = drf_handler(error, context)
     if response is None:
         return None
-    response.data = {"code": _code(error), "detail": _sentence(error)}
+    refusal = _refusal(response.status_code, _code(error), _sentence(error))
     if isinstance(error, exceptions.ValidationError):
-        response.data["errors"] = error.detail
-    return response
+        refusal.data["errors"] = error.detail
+    for name, value in response.headers.items():  # WWW-Authenticate, Retry-After, Allow
+        refusal.headers[name] = value
+    return refusal
+
+
+def _refusal(status: int, code: str, detail: str) -> Response:
+    """Our envelope; `error` repeats it in the shape that LocalAI's clients read."""
+    error = {"code": status, "message": detail, "type": "node_error"}
+    return Response({"code": code, "detail": detail, "error": error}, status=status)
 
 
 def _code(error: Exception) -> str:

@@ -7,15 +7,16 @@ from django.db.models import F
 
 from clustermgr.lib.errors import NotFound, PreconditionFailed
 from nodes.models import BackendNode
+from nodes.services import facts
 
 
 def hold(node: BackendNode, *, expected_version: int | None) -> BackendNode:
     """Read the row as it is and keep other edits away until commit.
 
-    NO KEY: replicas may still be added to the node meanwhile. The version is compared here as
+    The version is compared here as
     well as in `change`, so that an edit that turns out to change nothing is refused, too.
     """
-    held = BackendNode.objects.select_for_update(no_key=True).filter(pk=node.pk).first()
+    held = facts.lockable().filter(pk=node.pk).first()
     if held is None:
         raise NotFound(f"There is no node {node}.")
     if expected_version not in (None, held.version):

@@ -1,18 +1,19 @@
 """Labels: every owner edits its own, the strongest owner's value is the one that counts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
 
-from clustermgr.lib.errors import Conflict, InvalidInput
-from nodes.labelling import AUTO_KEYS, MAX_LABELS, auto_labels, check_key, check_value
+from clustermgr.lib.errors import Conflict
+from nodes.labelling import AUTO_KEYS, auto_labels, check_all
 from nodes.models import BackendNode, NodeLabel
 from nodes.services import announce, editing, events
 from nodes.states import LABEL_PRECEDENCE, LabelSource
 
 Pairs = Mapping[str, str]
+Edit = Callable[..., BackendNode]
 Owned = Mapping[LabelSource, Pairs]
 
 OWNERS = {
@@ -45,11 +46,11 @@ def apply_registration(
     """
     worker = {key: value for key, value in reported.items() if key not in AUTO_KEYS}
     wanted = {
-        LabelSource.WORKER: checked(worker),
-        LabelSource.TOKEN: checked(token_labels),
+        LabelSource.WORKER: check_all(worker),
+        LabelSource.TOKEN: check_all(token_labels),
     }
     held = editing.hold(node, expected_version=None)
-    return _write(held, {**wanted, **_auto(held)}, actor="worker", now=now)
+    return _write(held, {**wanted, **_auto(held)}, actor=events.by_worker(held), now=now)
 
 
 def refresh_auto(node: BackendNode, *, actor: str, now: datetime) -> None:
@@ -72,7 +73,7 @@ def replace_admin(
     and sends them back must not freeze the others at what they are today. Keys left out go
     only as far as operators own them.
     """
-    asked = checked(labels)
+    asked = check_all(labels)
     held = editing.hold(node, expected_version=expected_version)
     owned = _owned(held)
     mine = owned[LabelSource.ADMIN]
@@ -91,9 +92,9 @@ def merge_admin(
     expected_version: int | None = None,
 ) -> BackendNode:
     """Pin these labels and leave the operators' other ones alone."""
-    asked = checked(labels)
+    asked = check_all(labels)
     held = editing.hold(node, expected_version=expected_version)
-    mine = checked({**_owned(held)[LabelSource.ADMIN], **asked})
+    mine = check_all({**_owned(held)[LabelSource.ADMIN], **asked})
     return _write(held, {LabelSource.ADMIN: mine}, actor=by, now=now)
 
 
@@ -109,13 +110,6 @@ def remove_admin(
         _refuse_foreign(key, owned, held)
         return held
     return _write(held, {LabelSource.ADMIN: mine}, actor=by, now=now)
-
-
-def checked(labels: Mapping[str, object]) -> dict[str, str]:
-    """`labels`, if one owner may set them on one node."""
-    if len(labels) > MAX_LABELS:
-        raise InvalidInput(f"A node has at most {MAX_LABELS} labels of each owner.")
-    return {check_key(key): check_value(value) for key, value in labels.items()}
 
 
 def _auto(node: BackendNode) -> dict[LabelSource, dict[str, str]]:

@@ -17,8 +17,6 @@ from nodes.sweeping import Knobs, SweepPlan, Watched
 
 log = logging.getLogger(__name__)
 
-ACTOR = "system"
-
 
 def carry_out(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> None:
     """Write the verdicts and their events; the caller holds the rows and the transaction."""
@@ -156,11 +154,7 @@ def _rows(nodes: Iterable[Watched]) -> BackendNodeQuerySet:
 def _draft(
     kind: str, *, now: datetime, node: Watched | None = None, **details: Any
 ) -> ClusterEvent:
-    return ClusterEvent(
-        at=now,
-        kind=kind,
-        node_id=node.id if node else None,
-        subject=node.name if node else "cluster",
-        actor=ACTOR,
-        **details,
-    )
+    subject = node.name if node else "cluster"
+    event = events.build(kind, actor=events.SYSTEM, now=now, subject=subject, **details)
+    event.node_id = node.id if node else None
+    return event

@@ -26,10 +26,10 @@ def handled(error: Exception) -> tuple[int, Any]:
 def test_a_refusal_keeps_its_sentence_its_code_and_its_status(
     kind: type[errors.DomainError],
 ) -> None:
-    assert handled(kind("Because.")) == (
-        kind.http_status,
-        {"code": kind.code, "detail": "Because."},
-    )
+    status, body = handled(kind("Because."))
+    assert status == kind.http_status
+    assert (body["code"], body["detail"]) == (kind.code, "Because.")
+    assert body["error"]["message"] == "Because."
 
 
 def test_codes_are_not_shared() -> None:

@@ -3,12 +3,14 @@
 import os
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from clustermgr import bootstrap
 from clustermgr.conf import env_text
 from clustermgr.embedded.parts import PASSWORD_WORKS
+from nodes.services import environment
 
 
 class Command(BaseCommand):
@@ -18,6 +20,12 @@ class Command(BaseCommand):
         with bootstrap.exclusively():
             bootstrap.migrate()
             bootstrap.install_broker()
+            cluster = settings.CLUSTER
+            environment.sync(
+                cluster.registration_token,
+                auto_approve=cluster.auto_approve_nodes,
+                now=timezone.now(),
+            )
             password = env_text(os.environ, "CLUSTER_ADMIN_PASSWORD")
             if password:
                 name = os.environ.get("CLUSTER_ADMIN_USER", "admin")

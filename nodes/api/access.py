@@ -1,0 +1,109 @@
+"""Join tokens and the event log."""
+
+from datetime import datetime
+
+from django.db.models import Count
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from clustermgr.lib.api import paged_array
+from clustermgr.lib.errors import InvalidInput, NotFound
+from nodes.api.base import OperatorView, operator_schema
+from nodes.api.serializers import (
+    EventOut,
+    IssuedTokenOut,
+    JoinTokenIn,
+    JoinTokenOut,
+    MessageOut,
+)
+from nodes.models import ClusterEvent, JoinToken
+from nodes.services import events, jointokens
+from nodes.states import NodeType, Severity
+
+TOKENS = JoinToken.objects.annotate(node_count=Count("nodes"))
+PAGING = [OpenApiParameter("page", int), OpenApiParameter("page_size", int)]
+
+
+class JoinTokensView(OperatorView):
+    needs = {"GET": "nodes.view_jointoken", "POST": "nodes.add_jointoken"}
+
+    @operator_schema(JoinTokenOut(many=True), parameters=PAGING)
+    def get(self, request: Request) -> Response:
+        return paged_array(request, TOKENS.all(), lambda page: JoinTokenOut(page, many=True).data)
+
+    @operator_schema(IssuedTokenOut, code=201, body=JoinTokenIn)
+    def post(self, request: Request) -> Response:
+        asked = self.valid(JoinTokenIn)
+        name = asked.pop("name")
+        types = tuple(NodeType(kind) for kind in asked.pop("allowed_types"))
+        terms = jointokens.Terms(**asked, allowed_types=types)
+        token, secret = jointokens.issue(name, by=self.actor, now=timezone.now(), terms=terms)
+        shown = JoinTokenOut(TOKENS.get(pk=token.pk)).data
+        return Response({"token": shown, "secret": secret}, status=201)
+
+
+class RevokeTokenView(OperatorView):
+    needs = {"POST": "nodes.change_jointoken"}
+
+    @operator_schema(MessageOut)
+    def post(self, request: Request, token_id: int) -> Response:
+        token = JoinToken.objects.filter(pk=token_id).first()
+        if token is None:
+            raise NotFound(f"There is no join token {token_id}.")
+        jointokens.revoke(token, by=self.actor, now=timezone.now())
+        return Response({"message": "join token revoked"})
+
+
+class EventsView(OperatorView):
+    needs = {"GET": "nodes.view_clusterevent"}
+
+    @operator_schema(
+        EventOut(many=True),
+        parameters=[
+            OpenApiParameter("node", str, description="Name of the node."),
+            OpenApiParameter("kind", str, description="node.approved, or node. for all of a kind."),
+            OpenApiParameter("severity", str, enum=Severity.values),
+            OpenApiParameter("unacknowledged", bool),
+            OpenApiParameter("since", str, description="A moment in RFC 3339."),
+            *PAGING,
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """Newest first, fifty at a time unless asked otherwise."""
+        asked, rows = request.query_params, ClusterEvent.objects.order_by("-id")
+        if node := asked.get("node"):
+            rows = rows.filter(subject=node.replace("\x00", ""))
+        if kind := asked.get("kind"):
+            rows = rows.filter(kind__startswith=kind.replace("\x00", ""))
+        if severity := asked.get("severity"):
+            rows = rows.filter(severity=severity.replace("\x00", ""))
+        if asked.get("unacknowledged") in ("1", "true"):
+            rows = rows.filter(acknowledged_at=None)
+        if since := asked.get("since"):
+            rows = rows.filter(at__gte=_moment(since))
+        return paged_array(request, rows, lambda page: EventOut(page, many=True).data, page_size=50)
+
+
+class AcknowledgeView(OperatorView):
+    needs = {"POST": "nodes.change_clusterevent"}
+
+    @operator_schema(MessageOut)
+    def post(self, request: Request, event_id: int) -> Response:
+        event = ClusterEvent.objects.filter(pk=event_id).first()
+        if event is None:
+            raise NotFound(f"There is no event {event_id}.")
+        events.acknowledge(event, by=self.actor, now=timezone.now())
+        return Response({"message": "event acknowledged"})
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = parse_datetime(text.replace(" ", "+"))  # a + in a query string is a space
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput("since must be a moment in RFC 3339, like 2030-01-01T12:00:00Z.")
+    return moment

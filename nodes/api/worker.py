@@ -1,0 +1,182 @@
+"""What workers call, byte-compatible with LocalAI's: no redirects, its two error shapes."""
+
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import RequestDataTooBig
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from clustermgr.lib.errors import DomainError, InvalidInput, NotFound, Unauthenticated
+from nodes.api.base import Endpoint
+from nodes.api.serializers import (
+    HeartbeatIn,
+    MessageOut,
+    RegisterIn,
+    RegisterOut,
+    ReplicaOut,
+    WorkerErrorOut,
+)
+from nodes.models import BackendNode, JoinToken
+from nodes.services import admission, beating, draining, jointokens, lifecycle, registration
+from nodes.wire import HeartbeatReport, RegisterRequest, register_reply
+
+SCHEME = "Bearer "  # exact, as upstream compares it
+ERRORS = {
+    code: OpenApiResponse(WorkerErrorOut) for code in (400, 401, 403, 404, 405, 410, 413, 429)
+}
+
+
+def worker_schema(
+    success: Any, *, code: int = 200, body: Any = None
+) -> Callable[[Endpoint], Endpoint]:
+    decorator: Callable[[Endpoint], Endpoint] = extend_schema(
+        tags=["worker"], request=body, responses={code: success, **ERRORS}
+    )
+    return decorator
+
+
+class NotAdmitted(Exception):
+    """The credential itself was refused: upstream answers that in a flat shape."""
+
+    def __init__(self, refusal: DomainError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class WorkerView(APIView):
+    """Knows the token before the handler runs; speaks upstream's error shapes."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    token: JoinToken
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        try:
+            self.token = jointokens.authenticate(
+                secret_of(request), source=request.META["REMOTE_ADDR"], now=timezone.now()
+            )
+        except DomainError as refusal:
+            raise NotAdmitted(refusal) from refusal
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, NotAdmitted):
+            return Response({"error": str(exc)}, status=exc.refusal.http_status)
+        if isinstance(exc, DomainError):
+            return _node_error(exc.http_status, str(exc))
+        response = super().handle_exception(exc)
+        return _node_error(response.status_code, str(response.data["detail"]))
+
+    def node(self, node_id: str) -> BackendNode:
+        try:
+            identity = UUID(node_id)
+        except ValueError:
+            raise NotFound("There is no such node; the worker must register again.") from None
+        return admission.node_of(identity, token=self.token, now=timezone.now())
+
+    def body(self) -> Any:
+        """The JSON body; an empty one is an empty object, whatever its content type."""
+        try:
+            raw = self.request._request.body
+        except RequestDataTooBig:
+            raise InvalidInput("The request body is too large.") from None
+        try:
+            return json.loads(raw) if raw.strip() else {}
+        except (ValueError, RecursionError):
+            raise InvalidInput("invalid request body") from None
+
+
+class RegisterView(WorkerView):
+    @worker_schema(RegisterOut, code=201, body=RegisterIn)
+    def post(self, request: Request) -> Response:
+        asked = RegisterRequest.decode(self.body())
+        _check_body_token(asked.token, secret_of(request))
+        node = registration.register(asked, token=self.token, now=timezone.now())
+        reply = register_reply(
+            node_id=node.pk,
+            name=node.name,
+            node_type=node.node_type,
+            status=node.status,
+            created_at=node.created_at,
+        )
+        return Response(reply, status=201)
+
+
+class HeartbeatView(WorkerView):
+    """The thorough way in; nodes.api.door answers the beats it has seen admitted here."""
+
+    @worker_schema(MessageOut, body=HeartbeatIn)
+    def post(self, request: Request, node_id: str) -> Response:
+        node = self.node(node_id)
+        try:
+            report = HeartbeatReport.decode(self.body())
+        except InvalidInput:  # upstream ignores bodies it cannot read: the beat itself counts
+            report = HeartbeatReport()
+        beat = beating.Beat(node_id=node.pk, received_at=timezone.now(), report=report)
+        beating.record([beat])
+        return Response({"message": "heartbeat received"})
+
+
+class DrainView(WorkerView):
+    @worker_schema(MessageOut)
+    def post(self, request: Request, node_id: str) -> Response:
+        draining.worker_drain(self.node(node_id), now=timezone.now())
+        return Response({"message": "node set to draining"})
+
+
+class ResumeView(WorkerView):
+    @worker_schema(MessageOut)
+    def post(self, request: Request, node_id: str) -> Response:
+        draining.worker_resume(self.node(node_id), now=timezone.now())
+        return Response({"message": "node resumed"})
+
+
+class DeregisterView(WorkerView):
+    @worker_schema(MessageOut)
+    def post(self, request: Request, node_id: str) -> Response:
+        lifecycle.leave(self.node(node_id), now=timezone.now())
+        return Response({"message": "node set to offline"})
+
+
+class NodeView(WorkerView):
+    @worker_schema(MessageOut)
+    def delete(self, request: Request, node_id: str) -> Response:
+        lifecycle.leave(self.node(node_id), now=timezone.now())
+        return Response({"message": "node set to offline"})
+
+
+class ModelsView(WorkerView):
+    """What a stopping worker polls until nothing is in flight."""
+
+    @worker_schema(ReplicaOut(many=True))
+    def get(self, request: Request, node_id: str) -> Response:
+        rows = self.node(node_id).replicas.order_by("model_name", "replica_index")
+        return Response(ReplicaOut(rows, many=True).data)
+
+
+def secret_of(request: Request) -> str:
+    """The bearer token, or a refusal when there is none: nobody comes in without."""
+    header = request.headers.get("Authorization", "")
+    if not header.startswith(SCHEME) or header == SCHEME:
+        raise Unauthenticated("A registration token is required: Authorization: Bearer <token>.")
+    return header.removeprefix(SCHEME)
+
+
+def _check_body_token(told: str, secret: str) -> None:
+    """Upstream wants the token in the body as well, and says which of the two is wrong."""
+    if not told:
+        raise Unauthenticated("registration token required")
+    if not hmac.compare_digest(told.encode(errors="replace"), secret.encode(errors="replace")):
+        raise Unauthenticated("invalid registration token")
+
+
+def _node_error(status: int, message: str) -> Response:
+    error = {"code": status, "message": message, "type": "node_error"}
+    return Response({"error": error}, status=status)
