@@ -72,7 +72,7 @@ class TooManyAttempts(DomainError):
 
 
 class BusError(DomainError):
-    """The message could not be carried; its three kinds must never be mixed up."""
+    """The message could not be carried; its four kinds must never be mixed up."""
 
     code = "bus_error"
     http_status = 503
@@ -95,3 +95,9 @@ class NodeSilent(BusError):
 
     code = "node_silent"
     http_status = 504
+
+
+class Interrupted(BusError):
+    """*We* are shutting down and stopped waiting: says nothing about the node."""
+
+    code = "bus_interrupted"

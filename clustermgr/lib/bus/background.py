@@ -1,0 +1,101 @@
+"""An event loop on a daemon thread that any other thread may give work to."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from clustermgr.lib.errors import Interrupted
+
+T = TypeVar("T")
+
+GRACE = 3.0  # seconds close() waits for the goodbye; the thread is a daemon and may be left
+
+
+class Background:
+    """Runs `main` for ever, and what the threads bring beside it."""
+
+    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._main = main
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._closing = asyncio.Event()
+        self._waiting: set[Future[Any]] = set()
+        self._interrupted = False
+
+    def start(self) -> None:
+        """Start the thread unless it runs already or the process is on its way out."""
+        if self._thread or self._interrupted:
+            return
+        with self._starting:
+            if self._thread is None:
+                ready = threading.Event()
+                thread = threading.Thread(target=self._run, args=[ready], name="bus", daemon=True)
+                thread.start()
+                ready.wait()
+                self._thread = thread
+
+    @contextmanager
+    def doing(self, work: Coroutine[Any, Any, T]) -> Iterator[Future[T]]:
+        """Run `work` on the loop; leaving the block in any way cancels what is left of it."""
+        future = self._submit(work)
+        self._waiting.add(future)
+        if self._interrupted:  # set while we were on our way: nobody saw us in `_waiting`
+            future.cancel()
+        try:
+            yield future
+        finally:
+            future.cancel()
+            self._waiting.discard(future)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        self.start()
+        if not self._interrupted:
+            with suppress(RuntimeError):  # the loop was closed this very moment
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise _interrupted()
+
+    def outcome(self, future: Future[T]) -> T:
+        """Wait for the result of `doing`; a cancelled one was interrupted."""
+        try:
+            return future.result()
+        except CancelledError:
+            raise _interrupted() from None
+
+    def interrupt(self) -> None:
+        """Cancel all work but `main`, and refuse more; lock-free, so signal handlers may."""
+        self._interrupted = True
+        for future in self._waiting.copy():
+            future.cancel()  # wakes its thread from here, even if the loop were stuck
+
+    def close(self) -> None:
+        """Interrupt, end `main`, end the thread."""
+        self.interrupt()
+        if self._thread and self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop closed first: a second close() at once
+                self._loop.call_soon_threadsafe(self._closing.set)
+            self._thread.join(GRACE)
+
+    def _run(self, ready: threading.Event) -> None:
+        # asyncio's own loop, whatever policy the web server set: this one we have tested.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            self._loop = runner.get_loop()
+            ready.set()
+            runner.run(self._main_until_closed())
+
+    async def _main_until_closed(self) -> None:
+        main = asyncio.create_task(self._main())
+        await self._closing.wait()
+        # Again and again: Python 3.11's wait_for(), which nats-py dials with, loses a
+        # cancellation that comes together with the result.
+        while not main.done():
+            main.cancel()
+            await asyncio.wait([main], timeout=0.05)
+
+
+def _interrupted() -> Interrupted:
+    return Interrupted("This process is shutting down and stopped waiting; ask again later.")

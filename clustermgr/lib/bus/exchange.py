@@ -1,0 +1,126 @@
+"""Questions and answers over the uplink; everything here runs on its loop."""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+
+from nats import errors
+from nats.aio.msg import Msg
+
+from clustermgr.conf import ClusterSettings
+from clustermgr.lib.bus.client import Hear, StrictClient
+from clustermgr.lib.bus.uplink import LONGEST_PAUSE, Ear, Uplink, in_words
+from clustermgr.lib.errors import NodeSilent, NodeUnreachable, NotConnected
+
+# As long as the longest pause between two attempts to connect: a call that is made when the
+# server is back gets through.
+PATIENCE = LONGEST_PAUSE
+
+NO_RESPONDERS = "503"
+
+OnEvent = Callable[[bytes], None]
+
+
+class Exchange:
+    """Asks and tells on behalf of the threads of one process."""
+
+    def __init__(self, cluster: ClusterSettings) -> None:
+        self.uplink = Uplink(cluster)
+        # Workers may publish answers below the default prefix only.
+        self._inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self.uplink.ears.add(Ear(f"{self._inbox}.*", self._hear_answer))
+        self._numbers = itertools.count(1)
+        self._answers: dict[str, asyncio.Future[Msg]] = {}
+        self._settling: set[asyncio.Task[bool]] = set()
+
+    async def ask(
+        self, subject: str, payload: bytes, *, timeout: timedelta, events: str | None, hear: OnEvent
+    ) -> bytes:
+        """Send one request, pass the events before its answer to `hear`, return the answer."""
+        seconds = timeout.total_seconds()
+        deadline = asyncio.get_running_loop().time() + seconds
+        client = await self.uplink.client(patience=min(PATIENCE, seconds))
+        with self._expecting() as (inbox, answer):
+
+            def hear_in_time(event: Msg) -> None:
+                if not answer.done():
+                    hear(event.data)
+
+            async with self._listening(client, events, hear_in_time):
+                with _our_errors():
+                    await client.publish(subject, payload, reply=inbox)
+                message = await _by(deadline, answer, subject)
+        if not message.data and (message.headers or {}).get("Status") == NO_RESPONDERS:
+            raise NodeUnreachable(f"Nobody listens on {subject}.")
+        return message.data
+
+    async def tell(self, subject: str, payload: bytes) -> None:
+        """Send one message and have the server confirm that it came."""
+        client = await self.uplink.client(patience=PATIENCE)
+        with _our_errors():
+            await client.publish(subject, payload)
+        await self._confirm(client)
+
+    @contextmanager
+    def _expecting(self) -> Iterator[tuple[str, asyncio.Future[Msg]]]:
+        inbox = f"{self._inbox}.{next(self._numbers)}"
+        self._answers[inbox] = asyncio.get_running_loop().create_future()
+        try:
+            yield inbox, self._answers[inbox]
+        finally:
+            del self._answers[inbox]
+
+    def _hear_answer(self, message: Msg) -> None:
+        answer = self._answers.get(message.subject)
+        if answer and not answer.done():
+            answer.set_result(message)
+
+    @asynccontextmanager
+    async def _listening(
+        self, client: StrictClient, subject: str | None, hear: Hear
+    ) -> AsyncIterator[None]:
+        """Hear `subject` while the block runs, over reconnects; None: nothing to hear."""
+        if subject is None:
+            yield
+            return
+        ear = Ear(subject, hear)
+        self.uplink.ears.add(ear)
+        try:
+            with _our_errors():
+                await ear.open(client)
+            await self._confirm(client)
+            yield
+        finally:
+            self.uplink.ears.discard(ear)
+            await ear.close()
+
+    async def _confirm(self, client: StrictClient) -> None:
+        """Return when the server has processed all that was sent so far, else NotConnected."""
+        settling = asyncio.create_task(client.settle())
+        self._settling.add(settling)  # the loop itself holds tasks weakly
+        settling.add_done_callback(self._settling.discard)
+        await asyncio.wait([settling], timeout=PATIENCE)  # does not cancel, settle() forbids it
+        if not (settling.done() and settling.result()):
+            raise NotConnected("NATS did not confirm; the message may not have left.")
+
+
+async def _by(deadline: float, answer: asyncio.Future[Msg], subject: str) -> Msg:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await answer
+    except TimeoutError:
+        raise NodeSilent(f"No answer on {subject} yet.") from None
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    """A message that can never be sent is the caller's bug; any other refusal is the link's."""
+    try:
+        yield
+    except (errors.BadSubjectError, errors.MaxPayloadError) as error:
+        raise ValueError(in_words(error)) from error
+    except errors.Error as error:
+        raise NotConnected(f"We are cut off from NATS ({in_words(error)}).") from error
