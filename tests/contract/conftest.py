@@ -1,3 +1,4 @@
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ def bus() -> Iterator[NatsBus]:
     bus = NatsBus(settings.CLUSTER)
     yield bus
     bus.close()
+
+
+@pytest.fixture
+def subject() -> str:
+    # The session's server is shared by all workers of xdist: nobody else may listen here.
+    return f"test.{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -24,56 +24,58 @@ async def answer_nothing(client: Client, message: Msg) -> None:
     await message.respond(b"")
 
 
-def test_a_request_returns_what_the_node_answers(bus: NatsBus) -> None:
-    with responding(URL, "test.echo"):
-        assert bus.request("test.echo", b"hello", timeout=SOON) == b"hello"
+def test_a_request_returns_what_the_node_answers(bus: NatsBus, subject: str) -> None:
+    with responding(URL, subject):
+        assert bus.request(subject, b"hello", timeout=SOON) == b"hello"
 
 
-def test_an_empty_answer_is_an_answer(bus: NatsBus) -> None:
-    with responding(URL, "test.empty", answer_nothing):
-        assert bus.request("test.empty", b"", timeout=SOON) == b""
+def test_an_empty_answer_is_an_answer(bus: NatsBus, subject: str) -> None:
+    with responding(URL, subject, answer_nothing):
+        assert bus.request(subject, b"", timeout=SOON) == b""
 
 
-def test_nobody_listening_is_told_at_once(bus: NatsBus) -> None:
+def test_nobody_listening_is_told_at_once(bus: NatsBus, subject: str) -> None:
     began = time.monotonic()
-    with pytest.raises(NodeUnreachable, match=r"test\.nobody"):
-        bus.request("test.nobody", b"", timeout=timedelta(minutes=15))
+    with pytest.raises(NodeUnreachable, match=subject):
+        bus.request(subject, b"", timeout=timedelta(minutes=15))
     assert time.monotonic() - began < 1
 
 
-def test_a_node_that_took_the_request_and_says_nothing_is_silent(bus: NatsBus) -> None:
-    with responding(URL, "test.silent", silence) as heard:
+def test_a_node_that_took_the_request_and_says_nothing_is_silent(
+    bus: NatsBus, subject: str
+) -> None:
+    with responding(URL, subject, silence) as heard:
         with pytest.raises(NodeSilent):
-            bus.request("test.silent", b"?", timeout=timedelta(seconds=0.2))
+            bus.request(subject, b"?", timeout=timedelta(seconds=0.2))
         assert heard == [b"?"]
 
 
-def test_what_is_published_arrives(bus: NatsBus) -> None:
-    with responding(URL, "test.told", silence) as heard:
-        bus.publish("test.told", b"stop")
+def test_what_is_published_arrives(bus: NatsBus, subject: str) -> None:
+    with responding(URL, subject, silence) as heard:
+        bus.publish(subject, b"stop")
         until(lambda: heard == [b"stop"])
 
 
-def test_publishing_needs_no_listener(bus: NatsBus) -> None:
-    bus.publish("test.nobody", b"")
+def test_publishing_needs_no_listener(bus: NatsBus, subject: str) -> None:
+    bus.publish(subject, b"")
 
 
-def test_many_threads_get_their_own_answers(bus: NatsBus) -> None:
+def test_many_threads_get_their_own_answers(bus: NatsBus, subject: str) -> None:
     def ask(number: int) -> bytes:
-        return bus.request("test.many", str(number).encode(), timeout=SOON)
+        return bus.request(subject, str(number).encode(), timeout=SOON)
 
-    with responding(URL, "test.many"), ThreadPoolExecutor(50) as pool:
+    with responding(URL, subject), ThreadPoolExecutor(50) as pool:
         assert list(pool.map(ask, range(500))) == [str(n).encode() for n in range(500)]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_network_in_a_transaction(bus: NatsBus) -> None:
+def test_no_network_in_a_transaction(bus: NatsBus, subject: str) -> None:
     with transaction.atomic():
         with pytest.raises(RuntimeError, match="transaction"):
-            bus.request("test.echo", b"", timeout=SOON)
+            bus.request(subject, b"", timeout=SOON)
         with pytest.raises(RuntimeError, match="transaction"):
-            bus.publish("test.echo", b"")
-    bus.publish("test.echo", b"")
+            bus.publish(subject, b"")
+    bus.publish(subject, b"")
 
 
 @pytest.mark.parametrize("subject", ["", "two words", "line\r\nPUB other 0\r\n"])

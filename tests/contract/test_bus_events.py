@@ -7,7 +7,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from clustermgr.lib.bus import NatsBus
-from clustermgr.lib.errors import NodeSilent, NodeUnreachable
+from clustermgr.lib.errors import Interrupted, NodeSilent, NodeUnreachable
 from tests.contract.nats_server import Server
 from tests.contract.responder import echo, responding
 from tests.services import until
@@ -95,6 +95,22 @@ def test_silence_and_absence_end_the_subscription(server: Server, own_bus: NatsB
     with pytest.raises(NodeUnreachable):
         own_bus.request("nobody", b"", timeout=SOON, events="progress.n", on_event=seen.append)
     until(lambda: progress_listeners(server) == 0)
+
+
+def test_an_interrupted_wait_ends_the_subscription(server: Server, own_bus: NatsBus) -> None:
+    seen: list[bytes] = []
+
+    def wait() -> None:
+        own_bus.request(
+            "work", b"progress.i", timeout=SOON, events="progress.i", on_event=seen.append
+        )
+
+    with responding(server.url, "work", report_only), ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait)
+        until(lambda: seen == [b"working"])
+        own_bus.stop_waiting()
+        assert isinstance(waiting.exception(5), Interrupted)
+        until(lambda: progress_listeners(server) == 0)
 
 
 def test_a_callback_may_itself_use_the_bus(server: Server, own_bus: NatsBus) -> None:

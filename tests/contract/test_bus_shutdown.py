@@ -17,20 +17,24 @@ LONG = timedelta(minutes=15)
 WAITERS = 200
 
 
-def test_two_hundred_waiting_threads_are_freed_at_once(bus: NatsBus) -> None:
+def test_two_hundred_waiting_threads_are_freed_at_once(bus: NatsBus, subject: str) -> None:
     def wait(number: int) -> None:
-        bus.request("test.wait", b"", timeout=LONG, events=f"test.progress.{number}")
+        bus.request(subject, b"", timeout=LONG, events=f"{subject}.{number}")
 
-    with responding(URL, "test.wait", silence) as heard, ThreadPoolExecutor(WAITERS) as pool:
+    with responding(URL, subject, silence) as heard, ThreadPoolExecutor(WAITERS) as pool:
         waiting = [pool.submit(wait, number) for number in range(WAITERS)]
-        until(lambda: len(heard) == WAITERS)
-        began = time.monotonic()
-        bus.stop_waiting()
+        try:
+            until(lambda: len(heard) == WAITERS)
+        finally:
+            began = time.monotonic()
+            bus.stop_waiting()
         assert all(isinstance(future.exception(5), Interrupted) for future in waiting)
         assert time.monotonic() - began < 1
 
 
-def test_a_signal_handler_may_stop_the_waiting_of_its_own_thread(bus: NatsBus) -> None:
+def test_a_signal_handler_may_stop_the_waiting_of_its_own_thread(
+    bus: NatsBus, subject: str
+) -> None:
     previous = signal.signal(signal.SIGUSR1, lambda *_: bus.stop_waiting())
     main = threading.main_thread().ident or 0
 
@@ -39,33 +43,33 @@ def test_a_signal_handler_may_stop_the_waiting_of_its_own_thread(bus: NatsBus) -
         signal.pthread_kill(main, signal.SIGUSR1)
 
     try:
-        with responding(URL, "test.wait", silence) as heard, ThreadPoolExecutor() as pool:
+        with responding(URL, subject, silence) as heard, ThreadPoolExecutor() as pool:
             pool.submit(knock, heard)
             with pytest.raises(Interrupted):
-                bus.request("test.wait", b"", timeout=LONG)
+                bus.request(subject, b"", timeout=LONG)
     finally:
         signal.signal(signal.SIGUSR1, previous)
 
 
-def test_after_that_every_call_is_refused_at_once(bus: NatsBus) -> None:
+def test_after_that_every_call_is_refused_at_once(bus: NatsBus, subject: str) -> None:
     bus.stop_waiting()
-    with responding(URL, "test.echo") as heard:
+    with responding(URL, subject) as heard:
         with pytest.raises(Interrupted):
-            bus.request("test.echo", b"", timeout=LONG)
+            bus.request(subject, b"", timeout=LONG)
         with pytest.raises(Interrupted):
-            bus.publish("test.echo", b"")
+            bus.publish(subject, b"")
         assert heard == []
 
 
-def test_closing_ends_the_thread_frees_the_waiting_and_is_final(bus: NatsBus) -> None:
+def test_closing_ends_the_thread_frees_the_waiting_and_is_final(bus: NatsBus, subject: str) -> None:
     before = set(threading.enumerate())
-    with responding(URL, "test.wait", silence) as heard, ThreadPoolExecutor() as pool:
-        waiting = pool.submit(bus.request, "test.wait", b"", timeout=LONG)
+    with responding(URL, subject, silence) as heard, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(bus.request, subject, b"", timeout=LONG)
         until(lambda: bool(heard))
         bus.close()
         assert isinstance(waiting.exception(5), Interrupted)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     bus.close()
     assert not bus.status().connected
     with pytest.raises(Interrupted):
-        bus.publish("test.echo", b"")
+        bus.publish(subject, b"")

@@ -41,11 +41,7 @@ class Background:
     @contextmanager
     def doing(self, work: Coroutine[Any, Any, T]) -> Iterator[Future[T]]:
         """Run `work` on the loop; leaving the block in any way cancels what is left of it."""
-        if self._interrupted:
-            work.close()
-            raise _interrupted()
-        self.start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._submit(work)
         self._waiting.add(future)
         if self._interrupted:  # set while we were on our way: nobody saw us in `_waiting`
             future.cancel()
@@ -54,6 +50,14 @@ class Background:
         finally:
             future.cancel()
             self._waiting.discard(future)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        self.start()
+        if not self._interrupted:
+            with suppress(RuntimeError):  # the loop was closed this very moment
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise _interrupted()
 
     def outcome(self, future: Future[T]) -> T:
         """Wait for the result of `doing`; a cancelled one was interrupted."""
@@ -86,8 +90,11 @@ class Background:
     async def _main_until_closed(self) -> None:
         main = asyncio.create_task(self._main())
         await self._closing.wait()
-        main.cancel()
-        await asyncio.wait([main])
+        # Again and again: Python 3.11's wait_for(), which nats-py dials with, loses a
+        # cancellation that comes together with the result.
+        while not main.done():
+            main.cancel()
+            await asyncio.wait([main], timeout=0.05)
 
 
 def _interrupted() -> Interrupted:

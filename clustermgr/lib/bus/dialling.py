@@ -94,7 +94,7 @@ def _whom(cluster: ClusterSettings) -> dict[str, Any]:
 
 def _credentials(path: Path) -> RawCredentials:
     # Read here, afresh for every attempt: nats-py loops for ever over a file without the marks.
-    text = "\n".join(path.read_text().splitlines()) + "\n"
+    text = "\n".join(path.read_text(errors="replace").splitlines()) + "\n"
     if "BEGIN NATS USER JWT" not in text or "BEGIN USER NKEY SEED" not in text:
         raise errors.InvalidUserCredentialsError
     return RawCredentials(text)

@@ -92,7 +92,8 @@ class Uplink:
         except EXPECTED as error:
             self._became(connected=False, reason=in_words(error))
         except Exception as error:  # edge: dialling must not end, not even by a bug
-            log.exception("bus connection crashed")
+            if in_words(error) != self.status.reason:  # once, not at every attempt
+                log.exception("bus connection crashed")
             self._became(connected=False, reason=in_words(error))
 
     async def _one_connection(self) -> None:
