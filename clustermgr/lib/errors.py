@@ -101,3 +101,10 @@ class Interrupted(BusError):
     """*We* are shutting down and stopped waiting: says nothing about the node."""
 
     code = "bus_interrupted"
+
+
+class NodeRefused(DomainError):
+    """The worker answered, and the answer is an error or makes no sense: not evidence."""
+
+    code = "node_refused"
+    http_status = 502
