@@ -7,7 +7,9 @@ from pathlib import Path
 from bench import harness
 
 HERE = Path(__file__).parent
-NAMES = sorted(path.stem for path in HERE.glob("[!_]*.py") if path.stem != "harness")
+NAMES = sorted(
+    path.stem for path in HERE.glob("[!_]*.py") if path.stem not in ("harness", "server")
+)
 
 
 def main() -> None:

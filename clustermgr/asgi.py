@@ -1,15 +1,19 @@
 """The front door: raw handlers for what is hot, Django for everything else."""
 
 import asyncio
+import contextlib
 import os
 import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import django
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
-django = get_asgi_application()
+django.setup()
+
+from nodes.api.door import HeartbeatDoor  # noqa: E402  (needs the apps to be loaded)
 
 # WhiteNoise reads files synchronously. They are small, and browsers keep them for an hour.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
@@ -25,17 +29,28 @@ _seats = asyncio.Semaphore(AT_ONCE)
 # Probes must not stand in the line they are to report.
 UNQUEUED = frozenset({"/readyz"})
 
+_django = get_asgi_application()
+
+
+async def _seated(scope: Scope, receive: Receive, send: Send) -> None:
+    async with _seats:
+        await _django(scope, receive, send)
+
+
+heartbeats = HeartbeatDoor(_seated)
+
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         await _lifespan(receive, send)
+    elif heartbeats.takes(scope):
+        await heartbeats.answer(scope, receive, send)
     elif scope["path"] == "/healthz":
         await _healthz(send)
     elif scope["path"] in UNQUEUED:
-        await django(scope, receive, send)
+        await _django(scope, receive, send)
     else:
-        async with _seats:
-            await django(scope, receive, send)
+        await _seated(scope, receive, send)
 
 
 async def _healthz(send: Send) -> None:
@@ -46,8 +61,12 @@ async def _healthz(send: Send) -> None:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+    """Keep the doors for as long as the server runs."""
+    await receive()  # lifespan.startup
+    keeping = asyncio.create_task(heartbeats.keep())
+    await send({"type": "lifespan.startup.complete"})
+    await receive()  # lifespan.shutdown
+    keeping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await keeping
+    await send({"type": "lifespan.shutdown.complete"})

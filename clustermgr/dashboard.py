@@ -9,7 +9,13 @@ from django.utils import timezone
 
 from clustermgr.health import Check, current_report
 
-TITLES = {"database": "PostgreSQL", "nats": "NATS", "broker": "Celery broker", "beat": "Clockwork"}
+TITLES = {
+    "database": "PostgreSQL",
+    "nats": "NATS",
+    "broker": "Celery broker",
+    "beat": "Clockwork",
+    "heartbeats": "Heartbeats",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from kombu.exceptions import KombuError
 
 from clustermgr.lib.bus import default_bus
 from clustermgr.lib.errors import NotConnected
+from nodes.api.door import STORING
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,16 @@ def nats(now: datetime) -> Check:
     return Check(ok=True, reason="NATS answers.")
 
 
+def heartbeats(now: datetime) -> Check:
+    """Whether this process can store the heartbeats it accepts."""
+    seconds = STORING.failing_for()
+    if seconds:
+        return Check(
+            ok=False, age_seconds=seconds, reason=f"Not stored for {seconds:.0f} s; none is lost."
+        )
+    return Check(ok=True, reason="Heartbeats are stored.")
+
+
 def beat(now: datetime) -> Check:
     """The age of the last pulse: only a live beat, broker and tick worker together make one."""
     with _connect(settings.DATABASE_URL) as connection:
@@ -88,6 +99,7 @@ CHECKS: dict[str, Callable[[datetime], Check]] = {
     "nats": nats,
     "broker": broker,
     "beat": beat,
+    "heartbeats": heartbeats,
 }
 REFUSALS = {
     "database": "PostgreSQL does not answer.",

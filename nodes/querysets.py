@@ -87,6 +87,11 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
             nodes = nodes.filter(_holds(name, requirement))
         return nodes
 
+    def speaking_with_usable_tokens(self, now: datetime) -> Self:
+        """Those whose join token is neither revoked nor expired."""
+        forever = Q(join_token__expires_at=None) | Q(join_token__expires_at__gt=now)
+        return self.filter(forever, join_token__isnull=False, join_token__revoked_at=None)
+
     def being_emptied(self) -> Self:
         """Drains that are not finished yet; served by the index node_draining."""
         return self.present().filter(drain_requested_at__isnull=False, drained_at=None)

@@ -8,8 +8,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Self
+from typing import Annotated, Self
 from uuid import UUID
+
+import msgspec
 
 from clustermgr.lib.errors import InvalidInput, NodeRefused
 from clustermgr.lib.gojson import GoObject
@@ -117,6 +119,15 @@ class HeartbeatReport:
     gpu_vendor: str | None = None
 
     @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """Read a heartbeat body in a microsecond if it is plain, tolerantly if it is not."""
+        try:
+            told = _PLAIN.decode(raw)
+        except msgspec.MsgspecError:
+            return cls.decode(_loosely(raw))
+        return cls(**msgspec.structs.asdict(told))
+
+    @classmethod
     def decode(cls, body: object) -> Self:
         """Read a heartbeat body; what makes no sense is left out, the beat itself counts."""
         if not isinstance(body, Mapping) or not body:
@@ -130,6 +141,29 @@ class HeartbeatReport:
             total_disk=given.reading("total_disk"),
             gpu_vendor=given.word("gpu_vendor", 32),
         )
+
+
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None
+
+
+class _PlainReport(msgspec.Struct, forbid_unknown_fields=True):
+    """What every worker sends; anything else is read by `HeartbeatReport.decode`."""
+
+    available_vram: _Bytes = None
+    total_vram: _Bytes = None
+    available_ram: _Bytes = None
+    available_disk: _Bytes = None
+    total_disk: _Bytes = None
+
+
+_PLAIN = msgspec.json.Decoder(_PlainReport)
+
+
+def _loosely(raw: bytes) -> object:
+    try:
+        return json.loads(raw) if raw else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,15 +38,15 @@ def record(beats: Sequence[Beat]) -> None:
 
 def parameters(beats: Iterable[Beat]) -> list[list[Any]]:
     """The columns of RECORD_BEATS, one row per node."""
-    merged = _merged(beats)
+    rows = merged(beats)
     return [
-        [beat.node_id for beat in merged],
-        [beat.received_at for beat in merged],
-        *([getattr(beat.report, name) for beat in merged] for name in REPORTED),
+        [beat.node_id for beat in rows],
+        [beat.received_at for beat in rows],
+        *([getattr(beat.report, name) for beat in rows] for name in REPORTED),
     ]
 
 
-def _merged(beats: Iterable[Beat]) -> list[Beat]:
+def merged(beats: Iterable[Beat]) -> list[Beat]:
     """One beat per node: an UPDATE .. FROM that finds two would pick either."""
     latest: dict[UUID, Beat] = {}
     for beat in sorted(beats, key=lambda beat: beat.received_at):

@@ -3,12 +3,13 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from clustermgr.lib.errors import (
     Conflict,
@@ -86,7 +87,8 @@ def authenticate(secret: str, *, source: str, now: datetime) -> JoinToken:
         # Under the token's own name: an expired token that a fleet still uses must not hide
         # behind the noise of some other source.
         _refuse(f"token {token.name}", source, f"{_ending(token)} It is still being used.", now)
-    _mark_used(token, now)
+    if token.last_used_at is None or now - token.last_used_at > USED_EVERY:
+        mark_used({token.digest}, now=now)
     return token
 
 
@@ -155,9 +157,11 @@ def _insert(token: JoinToken) -> None:
         raise Conflict(f"There already is a join token named {token.name}.") from error
 
 
-def _mark_used(token: JoinToken, now: datetime) -> None:
-    if token.last_used_at is None or now - token.last_used_at > USED_EVERY:
-        JoinToken.objects.filter(pk=token.pk).update(last_used_at=now)
+def mark_used(digests: Collection[str], *, now: datetime) -> None:
+    """Note that these tokens are in use, at most once in USED_EVERY."""
+    known = JoinToken.objects.filter(digest__in=digests)
+    long_ago = Q(last_used_at=None) | Q(last_used_at__lte=now - USED_EVERY)
+    known.filter(long_ago).update(last_used_at=now)
 
 
 def _ending(token: JoinToken) -> str:

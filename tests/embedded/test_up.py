@@ -41,7 +41,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def test_ready_means_that_everything_is(up: Up) -> None:
     code, checks = up.readiness()
     assert code == 200
-    assert set(checks) == {"database", "nats", "broker", "beat"}
+    assert set(checks) == {"database", "nats", "broker", "beat", "heartbeats"}
     assert up.get("/admin/login/")[0] == 200
     assert up.get("/healthz") == (200, "ok")
 

@@ -1,0 +1,212 @@
+"""The heartbeat door: answers before Django is asked, stores in batches.
+
+A thousand nodes beat a hundred times a second, and nearly every beat says what the last one
+said. A (node, token) pair that is new to this process is looked up, together with all others
+that came meanwhile: after a restart ten thousand nodes are known again within seconds. Beats
+of known pairs are answered at once and written together, four times a second, by the statement
+that Django's view uses. Whatever is not plainly good goes to that view, which knows how to
+refuse and leaves an event. Every few seconds the known pairs are looked up again, so a revoked
+token or a retired node is refused within CHECK_EVERY.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, connection
+from prometheus_client import Counter
+
+from nodes.api.worker import SCHEME
+from nodes.models import BackendNode
+from nodes.services import beating, jointokens
+from nodes.services.beating import Beat
+from nodes.wire import HeartbeatReport
+
+log = logging.getLogger(__name__)
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Pair = tuple[UUID, str]
+
+PATH = re.compile(r"/api/node/([0-9a-fA-F-]{36})/heartbeat/?")
+FLUSH_EVERY = 0.25  # seconds of beats that a crash of this process may lose
+CHECK_EVERY = 3.0
+MAX_BODY = 16 * 1024  # a beat has six numbers; anything larger takes the thorough way
+ANSWER = b'{"message":"heartbeat received"}'
+HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
+
+BEATS = Counter("clustermgr_heartbeats", "Heartbeats by the way they took.", ["way"])
+AT_THE_DOOR, BY_DJANGO = BEATS.labels(way="door"), BEATS.labels(way="django")
+
+
+class Storing:
+    """Whether beats reach the database; for /readyz."""
+
+    def __init__(self) -> None:
+        self._failing_since: float | None = None
+
+    def failed(self) -> None:
+        self._failing_since = self._failing_since or time.monotonic()
+
+    def succeeded(self) -> None:
+        self._failing_since = None
+
+    def failing_for(self) -> float:
+        """Seconds since the first failure in a row; 0 when all is well."""
+        return time.monotonic() - self._failing_since if self._failing_since else 0.0
+
+
+STORING = Storing()
+
+
+class HeartbeatDoor:
+    """One per process; `keep` runs beside the server and must be cancelled with it."""
+
+    def __init__(self, django: App) -> None:
+        self._django = django
+        self._known: set[Pair] = set()
+        self._doubtful: dict[Pair, asyncio.Future[bool]] = {}
+        self._settling: asyncio.Task[None] | None = None
+        self._waiting: dict[UUID, list[Beat]] = {}
+
+    def takes(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and node_in(scope["path"]) is not None
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pair = _pair(scope)
+        if pair is None or not (pair in self._known or await self._found(pair)):
+            BY_DJANGO.inc()
+            await self._django(scope, receive, send)
+            return
+        body = await _read(receive)
+        if body is None:
+            return
+        beat = Beat(
+            node_id=pair[0], received_at=datetime.now(UTC), report=HeartbeatReport.read(body)
+        )
+        self._waiting.setdefault(pair[0], []).append(beat)
+        AT_THE_DOOR.inc()
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await send({"type": "http.response.body", "body": ANSWER})
+
+    async def _found(self, pair: Pair) -> bool:
+        """Look a new pair up, with all others that are being asked for."""
+        if pair not in self._doubtful:
+            self._doubtful[pair] = asyncio.get_running_loop().create_future()
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._settle())
+        return await self._doubtful[pair]
+
+    async def _settle(self) -> None:
+        while self._doubtful:
+            asked, self._doubtful = self._doubtful, {}
+            good: set[Pair] = set()
+            with contextlib.suppress(DatabaseError):  # then Django's view says what is wrong
+                good = await asyncio.to_thread(_in_thread, _still_good, set(asked))
+            self._known |= good
+            for pair, answer in asked.items():
+                answer.set_result(pair in good)
+
+    async def keep(self) -> None:
+        """Flush and re-check for ever; a failing database loses nothing but freshness."""
+        checked_at = time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_EVERY)
+                await self.flush()
+                if time.monotonic() - checked_at > CHECK_EVERY:
+                    await self.check()
+                    checked_at = time.monotonic()
+        finally:
+            with contextlib.suppress(DatabaseError):
+                await asyncio.to_thread(_in_thread, beating.record, self._take())
+
+    async def flush(self) -> None:
+        """Store what came in since the last time."""
+        beats = self._take()
+        if not beats:
+            return
+        try:
+            await asyncio.to_thread(_in_thread, beating.record, beats)
+        except DatabaseError:
+            STORING.failed()
+            self._put_back(beats)
+            log.warning("heartbeats wait for the database", extra={"waiting": len(beats)})
+        else:
+            STORING.succeeded()
+
+    async def check(self) -> None:
+        """Send pairs that are no longer good back to the thorough way."""
+        asked = set(self._known)
+        try:
+            good = await asyncio.to_thread(_in_thread, _still_good, asked)
+        except DatabaseError:
+            return  # nobody was revoked that we could know of
+        self._known -= asked - good
+
+    def _take(self) -> list[Beat]:
+        taken, self._waiting = self._waiting, {}
+        return [beat for beats in taken.values() for beat in beats]
+
+    def _put_back(self, beats: list[Beat]) -> None:
+        """Merged, one per node: an outage of hours must not fill the memory."""
+        later = self._take()
+        self._waiting = {beat.node_id: [beat] for beat in beating.merged([*beats, *later])}
+
+
+def _pair(scope: Scope) -> Pair | None:
+    """Which node speaks with which token, before anybody has checked either."""
+    node_id = node_in(scope["path"])
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    text = header.decode("latin-1")
+    if node_id is None or not text.startswith(SCHEME):
+        return None
+    return node_id, jointokens.digest(text.removeprefix(SCHEME))
+
+
+@functools.lru_cache(maxsize=50_000)
+def node_in(path: str) -> UUID | None:
+    """The node that `path` is a heartbeat of; the same paths come every ten seconds."""
+    match = PATH.fullmatch(path)
+    try:
+        return UUID(match.group(1)) if match else None
+    except ValueError:
+        return None
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The body, nothing of one that is too long; None when the caller left."""
+    message = await receive()
+    chunks: bytes = message.get("body", b"")
+    while message.get("more_body"):
+        message = await receive()
+        chunks += message.get("body", b"")[: MAX_BODY + 1 - len(chunks)]
+    if message["type"] == "http.disconnect":
+        return None
+    return chunks if len(chunks) <= MAX_BODY else b""
+
+
+def _still_good(pairs: set[Pair]) -> set[Pair]:
+    now = datetime.now(UTC)
+    rows = BackendNode.objects.present().filter(pk__in={node for node, _ in pairs})
+    usable = rows.speaking_with_usable_tokens(now).values_list("pk", "join_token__digest")
+    good = pairs & set(usable)
+    jointokens.mark_used({digest for _, digest in good}, now=now)
+    return good
+
+
+def _in_thread(work: Callable[[Any], Any], argument: Any) -> Any:
+    """Run in a worker thread and give its connection back to the pool."""
+    try:
+        return work(argument)
+    finally:
+        connection.close()
