@@ -35,6 +35,9 @@ class ClusterSettings:
     registration_token: str = secret()
     auto_approve_nodes: bool = False
 
+    # How long a node may be silent before we stop believing in it; workers beat every 10 s
+    heartbeat_stale_after: timedelta = timedelta(seconds=60)
+
     # How people reach us: False only where no TLS stands in front (a laptop, a test)
     https: bool = True
 

@@ -95,3 +95,10 @@ class NodeSilent(BusError):
 
     code = "node_silent"
     http_status = 504
+
+
+class NodeRefused(DomainError):
+    """The worker answered, and the answer is an error or makes no sense: not evidence."""
+
+    code = "node_refused"
+    http_status = 502

@@ -14,6 +14,7 @@ class LockKey(enum.IntEnum):
     REAP_OPS = 4
     SWEEP_LEASES = 5
     BOOTSTRAP = 6
+    ENVIRONMENT_TOKEN = 7
 
 
 # Our corner of PostgreSQL's advisory-lock space ("clus" in ASCII), so that another
@@ -27,9 +28,21 @@ def try_lock(key: LockKey) -> bool:
     Transaction-scoped on purpose: it survives a transaction-mode pgbouncer and cannot
     outlive a dead process.
     """
+    return bool(_take("SELECT pg_try_advisory_xact_lock(%s, %s)", key))
+
+
+def wait_lock(key: LockKey) -> None:
+    """Take `key` until the end of this transaction, after whoever has it.
+
+    For the rare work that every process must do itself; a tick never waits.
+    """
+    _take("SELECT pg_advisory_xact_lock(%s, %s)", key)
+
+
+def _take(statement: str, key: LockKey) -> object:
     if not connection.in_atomic_block:
-        raise RuntimeError("try_lock outside a transaction would be released at once")
+        raise RuntimeError("a lock outside a transaction would be released at once")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [NAMESPACE, key.value])
+        cursor.execute(statement, [NAMESPACE, key.value])
         row = cursor.fetchone()
-    return bool(row and row[0])
+    return row and row[0]

@@ -1,0 +1,87 @@
+"""JSON objects the way a Go program reads them, with bounds on everything we would store."""
+
+from collections.abc import Mapping
+
+from clustermgr.lib.errors import InvalidInput
+from clustermgr.lib.text import checked
+
+MAX_COUNT = 2**64 - 1
+
+
+class GoObject:
+    """Keys match in any case, the last one wins, and `null` leaves what was there."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, body: object) -> None:
+        if not isinstance(body, Mapping):
+            raise InvalidInput("The body must be a JSON object.")
+        self._values: dict[str, object] = {}
+        for key, value in body.items():
+            name = str(key).lower()
+            if value is not None or name not in self._values:
+                self._values[name] = value
+
+    def text(self, key: str, limit: int) -> str:
+        """A string of at most `limit` bytes; "" when not given."""
+        return checked(self._string(key), field=key, limit=limit)
+
+    def raw(self, key: str) -> str:
+        """A string that is never stored, hence unbounded; "" when not given."""
+        return self._string(key)
+
+    def count(self, key: str) -> int:
+        """An unsigned 64-bit number; 0 when not given."""
+        number = self.integer(key)
+        if not 0 <= number <= MAX_COUNT:
+            raise InvalidInput(f"{key} must be between 0 and {MAX_COUNT}.")
+        return number
+
+    def integer(self, key: str) -> int:
+        """A whole number; 0 when not given. `true` and 1.0 are none, as in Go."""
+        value = self._values.get(key)
+        if value is None:
+            return 0
+        if type(value) is not int:
+            raise InvalidInput(f"{key} must be a whole number.")
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, object]:
+        """An object; empty when not given."""
+        value = self._values.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"{key} must be a JSON object.")
+        return value
+
+    def items(self, key: str) -> list[object]:
+        """A list that must be there; `null` is an empty one."""
+        value = self._values.get(key)
+        if value is None and key in self._values:
+            return []
+        if not isinstance(value, list):
+            raise InvalidInput(f"{key} must be a list.")
+        return value
+
+    def reading(self, key: str) -> int | None:
+        """An unsigned 64-bit number, or None for whatever is not one."""
+        value = self._values.get(key)
+        return value if type(value) is int and 0 <= value <= MAX_COUNT else None
+
+    def word(self, key: str, limit: int) -> str | None:
+        """A string of at most `limit` bytes, or None for whatever is not one."""
+        if self._values.get(key) is None:
+            return None
+        try:
+            return self.text(key, limit)
+        except InvalidInput:
+            return None
+
+    def _string(self, key: str) -> str:
+        value = self._values.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise InvalidInput(f"{key} must be a string.")
+        return value

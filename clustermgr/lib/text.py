@@ -1,0 +1,27 @@
+"""Text from outside: bounded, storable, and unable to forge what an operator reads."""
+
+import re
+
+from clustermgr.lib.errors import InvalidInput
+
+# Control characters break log lines and PostgreSQL refuses NUL; line separators and
+# direction overrides let one name be read as another.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def checked(text: str, *, field: str, limit: int) -> str:
+    """Return `text` as it came, or refuse with a sentence that names `field`; `limit` in bytes."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:  # JSON may carry half of a surrogate pair
+        raise InvalidInput(f"{field} is not valid Unicode.") from error
+    if size > limit:
+        raise InvalidInput(f"{field} is {size} bytes long; at most {limit} are allowed.")
+    if UNSAFE.search(text):
+        raise InvalidInput(f"{field} contains control characters.")
+    return text
+
+
+def reason(text: str) -> str:
+    """An operator's reason on one line, short enough for its column."""
+    return checked(" ".join(text.split()), field="The reason", limit=255)
