@@ -1,0 +1,213 @@
+"""The contract with workers: subjects, messages, bounds. Pure: bytes in, values out.
+
+Workers are written in Go: keys match in any case, unknown keys are ignored, `null` is the same
+as absent. What we *store* is bounded here, so that no later layer meets a value it cannot hold.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Self
+from uuid import UUID
+
+from clustermgr.lib.errors import InvalidInput, NodeRefused
+from clustermgr.lib.gojson import GoObject
+from clustermgr.lib.text import checked
+
+MAX_SLOTS = 10_000  # a machine that wants more is a typing error
+MAX_LABELS = 64
+BACKEND, AGENT = NODE_TYPES = ("backend", "agent")
+
+# Lossy on purpose, as workers do it: ids travel in the payload, never out of a subject.
+SEPARATORS = str.maketrans(dict.fromkeys(".*> \t\n", "-"))
+
+RUNNING_MODELS_REQUEST = b"{}"
+
+
+def sanitise(token: str) -> str:
+    """Make `token` one part of a subject."""
+    return token.translate(SEPARATORS)
+
+
+def running_models_subject(node_id: UUID | str) -> str:
+    """Where a worker is asked which processes it has."""
+    return f"nodes.{sanitise(str(node_id))}.models.running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterRequest:
+    """What a worker says about itself when it starts, and when it renews its credentials."""
+
+    name: str
+    node_type: str = BACKEND
+    address: str = ""
+    http_address: str = ""
+    token: str = field(default="", repr=False)
+    total_vram: int = 0
+    available_vram: int = 0
+    total_ram: int = 0
+    available_ram: int = 0
+    total_disk: int = 0
+    available_disk: int = 0
+    gpu_vendor: str = ""
+    gpu_compute_capability: str = ""
+    capability: str = ""
+    max_replicas_per_model: int = 1
+    vram_budget: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    boot_id: str = ""  # ours: tells a restart from a renewal; LocalAI's worker sends none
+
+    @classmethod
+    def decode(cls, body: Mapping[str, object]) -> Self:
+        """Read a register body; refuse with the field's name what we could not store."""
+        given = GoObject(body)
+        request = cls(
+            name=given.text("name", 255),
+            node_type=given.text("node_type", 32) or BACKEND,
+            address=given.text("address", 512),
+            http_address=given.text("http_address", 512),
+            token=given.raw("token"),
+            total_vram=given.count("total_vram"),
+            available_vram=given.count("available_vram"),
+            total_ram=given.count("total_ram"),
+            available_ram=given.count("available_ram"),
+            total_disk=given.count("total_disk"),
+            available_disk=given.count("available_disk"),
+            gpu_vendor=given.text("gpu_vendor", 32),
+            gpu_compute_capability=given.text("gpu_compute_capability", 16),
+            capability=given.text("capability", 64),
+            max_replicas_per_model=_slots(given.integer("max_replicas_per_model")),
+            vram_budget=given.text("vram_budget", 32),
+            labels=check_labels(given.mapping("labels")),
+            boot_id=given.text("boot_id", 64),
+        )
+        _check_identity(request)
+        return request
+
+
+def check_labels(labels: Mapping[str, object]) -> dict[str, str]:
+    """Return `labels` as strings, or refuse the first that breaks a bound."""
+    if len(labels) > MAX_LABELS:
+        raise InvalidInput(f"labels: at most {MAX_LABELS} are allowed.")
+    return {_label_key(key): _label_value(key, value) for key, value in labels.items()}
+
+
+def _label_key(key: str) -> str:
+    if not key:
+        raise InvalidInput("labels: a key is empty.")
+    return checked(key, field="labels: a key", limit=128)
+
+
+def _label_value(key: str, value: object) -> str:
+    if value is None:  # Go reads null into "" here
+        return ""
+    if not isinstance(value, str):
+        raise InvalidInput(f"labels: the value of {key!r} must be a string.")
+    return checked(value, field=f"labels: the value of {key!r}", limit=255)
+
+
+def _slots(number: int) -> int:
+    if number > MAX_SLOTS:
+        raise InvalidInput(f"max_replicas_per_model must be at most {MAX_SLOTS}.")
+    return max(number, 1)
+
+
+def _check_identity(request: RegisterRequest) -> None:
+    if not request.name.strip():
+        raise InvalidInput("name is required: it is what the node is known by.")
+    if request.node_type not in NODE_TYPES:
+        raise InvalidInput(f"node_type must be {' or '.join(NODE_TYPES)}.")
+    if request.node_type == BACKEND and not request.address.strip():
+        raise InvalidInput("address is required for a backend node.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReport:
+    """What changed since the last beat. None: not told, do not touch; 0 is a reading."""
+
+    available_vram: int | None = None
+    total_vram: int | None = None
+    available_ram: int | None = None
+    available_disk: int | None = None
+    total_disk: int | None = None
+    gpu_vendor: str | None = None
+
+    @classmethod
+    def decode(cls, body: object) -> Self:
+        """Read a heartbeat body; what makes no sense is left out, the beat itself counts."""
+        if not isinstance(body, Mapping) or not body:
+            return cls()
+        given = GoObject(body)
+        return cls(
+            available_vram=given.reading("available_vram"),
+            total_vram=given.reading("total_vram"),
+            available_ram=given.reading("available_ram"),
+            available_disk=given.reading("available_disk"),
+            total_disk=given.reading("total_disk"),
+            gpu_vendor=given.word("gpu_vendor", 32),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningModel:
+    """One live backend process. Its address is the worker's loopback: do not compare it."""
+
+    model_id: str
+    replica_index: int
+
+
+def decode_running(payload: bytes) -> tuple[RunningModel, ...]:
+    """Read the reply to `models.running`.
+
+    Rows are forgotten because they are missing here, so anything unreadable refuses the whole
+    reply: half a list is no evidence of absence.
+    """
+    try:
+        reply = GoObject(json.loads(payload))
+        error = reply.raw("error")
+        models = () if error else tuple(_running(entry) for entry in reply.items("models"))
+    except (ValueError, RecursionError, InvalidInput) as nonsense:
+        raise NodeRefused("The worker's list of running models is unreadable.") from nonsense
+    if error:
+        raise NodeRefused(f"The worker cannot tell what it runs: {error[:200]}")
+    return models
+
+
+def _running(entry: object) -> RunningModel:
+    given = GoObject(entry)
+    model = given.text("model_id", 255)
+    if not model:
+        raise InvalidInput("model_id is required.")
+    return RunningModel(model_id=model, replica_index=given.count("replica_index"))
+
+
+def register_reply(
+    *,
+    node_id: UUID,
+    name: str,
+    node_type: str,
+    status: str,
+    created_at: datetime,
+    api_token: str = "",
+    nats_jwt: str = "",
+    nats_user_seed: str = "",
+) -> dict[str, str]:
+    """Encode the answer to a registration; credentials only when there are any."""
+    credentials = {
+        "api_token": api_token,
+        "nats_jwt": nats_jwt,
+        "nats_user_seed": nats_user_seed,
+    }
+    return {
+        "id": str(node_id),
+        "name": name,
+        "node_type": node_type,
+        "status": status,
+        "created_at": timestamp(created_at),
+    } | {key: value for key, value in credentials.items() if value}
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC, as Go writes it."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
