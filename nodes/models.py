@@ -398,9 +398,10 @@ class ClusterState(models.Model):
 
 
 class FailedAttempt(models.Model):
-    """Wrong tokens per source, counted where every process sees them."""
+    """Refusals per source and minute, counted where every process sees them."""
 
-    source = models.CharField(max_length=64, primary_key=True)
+    # "<what was refused>:<who asked>"; a name alone may have 255 bytes
+    source = models.CharField(max_length=320, primary_key=True)
     window_started_at = models.DateTimeField()
     count = models.PositiveIntegerField(default=0)
 

@@ -1,5 +1,6 @@
 """Sets of rows worth a name. They never write and never read a clock."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
 from django.db import models
@@ -36,6 +37,10 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
         """May receive new replicas."""
         return self.routable().backends().filter(cordoned_at=None, quarantined_until=None)
 
+    def being_emptied(self) -> Self:
+        """Drains that are not finished yet; served by the index node_draining."""
+        return self.present().filter(drain_requested_at__isnull=False, drained_at=None)
+
 
 class NodeModelQuerySet(models.QuerySet["NodeModel"]):
     def serving(self) -> Self:
@@ -48,3 +53,11 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
             node__liveness=Liveness.HEALTHY,
             node__drain_requested_at=None,
         )
+
+    def suspect_since_before(self, moment: datetime) -> Self:
+        """Loaded replicas in doubt that a question asked at `moment` can settle.
+
+        One that is being unloaded is not: its slot stays taken until the stop is acknowledged,
+        and a worker does not list what it is stopping.
+        """
+        return self.filter(state=ReplicaState.LOADED, suspect_since__lte=moment)

@@ -5,6 +5,7 @@ from typing import Any
 
 from nodes.models import BackendNode, JoinToken, NodeModel
 from nodes.states import ReplicaState
+from nodes.wire import RegisterRequest
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 GIB = 2**30
@@ -40,6 +41,16 @@ def make_node(name: str = "gpu-1", **changes: Any) -> BackendNode:
 
 def make_pending(name: str = "new-1", **changes: Any) -> BackendNode:
     return make_node(name, **{"approved_at": None, "approved_by": "", **changes})
+
+
+def make_request(name: str = "gpu-1", **changes: Any) -> RegisterRequest:
+    """What a worker on that machine sends; no boot id, as LocalAI's sends none."""
+    values: dict[str, Any] = {
+        "name": name,
+        "address": f"{name}.example:50051",
+        "http_address": f"{name}.example:50050",
+    }
+    return RegisterRequest(**{**values, **changes})
 
 
 def make_replica(

@@ -1,6 +1,7 @@
 """Tells the facts of signals.py once they are committed."""
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from uuid import UUID
 
@@ -47,7 +48,7 @@ def _send_replica_removed(node_id: UUID, model_name: str, index: int, reason: st
     )
 
 
-def _log_errors(answers: list[tuple[object, object]]) -> None:
+def _log_errors(answers: Sequence[tuple[object, object]]) -> None:
     for receiver, answer in answers:
         if isinstance(answer, Exception):
             log.error("receiver failed", extra={"receiver": str(receiver)}, exc_info=answer)

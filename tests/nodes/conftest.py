@@ -1,0 +1,47 @@
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import settings
+
+from clustermgr.celery import app
+from nodes import signals
+
+# A machine that is busy with something else is not a failing test.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Tasks rung after commit: (name, *arguments)."""
+    rung: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(app, "send_task", lambda name, args: rung.append((name, *args)))
+    return rung
+
+
+@pytest.fixture
+def removals() -> Iterator[list[tuple[str, int, str]]]:
+    """What replica_removed told: (model, index, reason)."""
+    told: list[tuple[str, int, str]] = []
+
+    def hear(*, model_name: str, replica_index: int, reason: str, **_: Any) -> None:
+        told.append((model_name, replica_index, reason))
+
+    signals.replica_removed.connect(hear)
+    yield told
+    signals.replica_removed.disconnect(hear)
+
+
+@pytest.fixture
+def capacity() -> Iterator[list[UUID]]:
+    """Nodes for which capacity_changed was told."""
+    told: list[UUID] = []
+
+    def hear(*, node_id: UUID, **_: Any) -> None:
+        told.append(node_id)
+
+    signals.capacity_changed.connect(hear)
+    yield told
+    signals.capacity_changed.disconnect(hear)
