@@ -4,6 +4,7 @@ A drain keeps the replica rows. They are not routable any more, and they are wha
 the worker included, counts the running requests by (D-39).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -121,14 +122,13 @@ def _end(node: BackendNode, *, actor: str, now: datetime) -> None:
         announce.capacity_changed(node.pk)
 
 
-def _busy(nodes: Sequence[BackendNode]) -> dict[UUID, int]:
+def _busy(nodes: Sequence[BackendNode]) -> Counter[UUID]:
     """Running requests per node that has any."""
-    rows = NodeModel.objects.filter(node__in=nodes).order_by("pk")
-    busy: dict[UUID, int] = {}
-    for replica in rows.select_for_update(no_key=True, of=("self",)):
-        if replica.in_flight:
-            busy[replica.node_id] = busy.get(replica.node_id, 0) + replica.in_flight
-    return busy
+    rows = NodeModel.objects.filter(node__in=nodes).order_by("pk").select_for_update(no_key=True)
+    busy: Counter[UUID] = Counter()
+    for node_id, in_flight in rows.values_list("node_id", "in_flight"):
+        busy[node_id] += in_flight
+    return +busy  # without the zeros
 
 
 def _overdue(node: BackendNode, now: datetime) -> bool:
@@ -136,7 +136,7 @@ def _overdue(node: BackendNode, now: datetime) -> bool:
 
 
 def _close(
-    nodes: Sequence[BackendNode], *, reason: str, busy: dict[UUID, int], now: datetime
+    nodes: Sequence[BackendNode], *, reason: str, busy: Counter[UUID], now: datetime
 ) -> None:
     if not nodes:
         return
@@ -152,7 +152,7 @@ def _close(
             now=now,
             node=node,
             reason=reason,
-            after={"requests_cut_off": busy.get(node.pk, 0)},
+            after={"requests_cut_off": busy[node.pk]},
         )
         for node in nodes
     )

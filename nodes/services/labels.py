@@ -162,8 +162,8 @@ def _write(node: BackendNode, wanted: Owned, *, actor: str, now: datetime) -> Ba
         before={str(source): owned[source] for source in changed},
         after={str(source): wanted[source] for source in changed},
     )
-    # A selector that matched nothing may match now
-    announce.capacity_changed(node.pk)
+    if node.approved_at is not None:  # a selector that matched nothing may match now
+        announce.capacity_changed(node.pk)
     return node
 
 

@@ -177,6 +177,12 @@ def _renew(node: BackendNode, request: RegisterRequest, token: JoinToken, now: d
         changes |= facts.NO_DRAIN
     facts.write(node, when=Q(), now=now, last_heartbeat=now, **changes)
     _settle_replicas(node, request, restarted=restarted, now=now)
+    _remember_return(node, before, restarted=restarted, now=now)
+
+
+def _remember_return(
+    node: BackendNode, before: dict[str, Any], *, restarted: bool, now: datetime
+) -> None:
     after = _picture(node)
     changed = [name for name in WATCHED if before[name] != after[name]]
     events.record(

@@ -24,22 +24,14 @@ def retire(node: BackendNode, *, by: str, reason: str, now: datetime) -> Backend
     # The token before the node: the order in which registration locks them.
     for token in JoinToken.objects.filter(nodes=node, one_machine=True):
         jointokens.revoke(token, by=by, now=now, reason=f"{node.name} was retired.")
-    present = Q(retired_at=None)
-    if not facts.write(
-        node, when=present, now=now, retired_at=now, retired_by=by, retire_reason=why
-    ):
+    order = {"retired_at": now, "retired_by": by, "retire_reason": why}
+    if not facts.write(node, when=Q(retired_at=None), now=now, **order):
         return node
     if node.liveness != Liveness.OFFLINE:
         move(node, Liveness.OFFLINE, liveness_changed_at=now, liveness_reason="retired")
     removed = replicas.remove(NodeModel.objects.filter(node=node), reason="node retired")
-    events.record(
-        "node.retired",
-        actor=by,
-        now=now,
-        node=node,
-        reason=why,
-        after={"replicas_removed": len(removed)},
-    )
+    after = {"replicas_removed": len(removed)}
+    events.record("node.retired", actor=by, now=now, node=node, reason=why, after=after)
     return node
 
 
@@ -54,6 +46,8 @@ def readmit(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
         retired_at=None,
         retired_by="",
         retire_reason="",
+        approved_at=None,
+        approved_by="",
     ):
         raise InvalidMove(f"{node.name} is not retired.")
     events.record("node.readmitted", actor=by, now=now, node=node)

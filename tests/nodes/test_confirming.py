@@ -11,7 +11,7 @@ from clustermgr.lib.errors import DomainError, NodeRefused, NodeSilent, NodeUnre
 from nodes.models import NodeModel
 from nodes.services import confirming
 from nodes.states import Liveness, ReplicaState
-from nodes.wire import RunningModel
+from nodes.wire import RunningModel, decode_running
 from tests.factories import NOW, make_node, make_replica
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +37,14 @@ def test_what_runs_is_believed_and_what_does_not_is_forgotten(
     replica = NodeModel.objects.serving().get()
     assert (replica.replica_index, replica.last_confirmed_at) == (1, ASKED)
     assert removals == [("llama", 0, "not running after the worker registered again")]
+
+
+def test_a_worker_that_names_its_loopback_address_is_not_disbelieved() -> None:
+    node = make_node()
+    make_replica(node, address="10.0.0.7:50052", suspect_since=NOW)
+    reply = b'{"models":[{"model_id":"llama","replica_index":0,"address":"127.0.0.1:50052"}]}'
+    confirming.confirm(node.pk, ask=lambda _: decode_running(reply), now=ASKED)
+    assert NodeModel.objects.serving().exists()
 
 
 @pytest.mark.parametrize("refusal", [NodeUnreachable, NodeSilent, NodeRefused])

@@ -1,26 +1,13 @@
-"""Whatever happens to two machines, in whatever order, some things must never be seen."""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, initialize, rule, run_state_machine_as_test
 
-from clustermgr.lib.errors import DomainError, Forbidden, Gone, InvalidMove
-from nodes.models import BackendNode, ClusterEvent, NodeModel
+from clustermgr.lib.errors import Forbidden, Gone, InvalidMove
+from nodes.models import BackendNode, NodeModel
 from nodes.services import (
     admission,
     beating,
@@ -28,63 +15,15 @@ from nodes.services import (
     lifecycle,
     registration,
     retirement,
+    sweeping,
 )
 from nodes.wire import HeartbeatReport
-from tests.factories import NOW, make_replica, make_request, make_token
-
-FACTS = (
-    *("approved_at", "retired_at", "cordoned_at", "left_at", "liveness"),
-    *("drain_requested_at", "drain_by_worker", "drain_deadline", "drained_at"),
-)
-SEEN = (*FACTS, "name", "address", "boot_id", "join_token_id")
+from tests.factories import make_replica, make_request
+from tests.nodes.registry_world import Orders, RegistryWorld
 
 
-@dataclass
-class Orders:
-    """What people decided about one node, and whether its worker said goodbye."""
-
-    approved: bool = False
-    retired: bool = False
-    cordoned: bool = False
-    drained: bool = False
-    left: bool = False
-    boot_id: str = ""
-
-
-class Registry(RuleBasedStateMachine):
+class Registry(RegistryWorld):
     known = Bundle("known")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before_all = transaction.savepoint()
-        self.now = NOW
-        self.token, self.foreign = make_token(), make_token()
-        self.orders: dict[str, Orders] = {}
-        self.pictures: dict[str, dict[str, Any]] = {}
-        self.heard = 0  # id of the newest event already looked at
-        self.actors: set[str] = set()
-
-    def teardown(self) -> None:
-        transaction.savepoint_rollback(self.before_all)
-
-    def node(self, name: str) -> BackendNode:
-        return BackendNode.objects.get(name=name)
-
-    def act(self, *actors: str) -> datetime:
-        """A second later, something is done; events may name nobody but `actors`."""
-        self.actors = set(actors)
-        self.now += timedelta(seconds=1)
-        return self.now
-
-    @contextmanager
-    def refused(self, kind: type[DomainError], *, when: bool) -> Iterator[None]:
-        """The act inside must be refused exactly when the orders say so."""
-        try:
-            yield
-        except kind:
-            assert when, f"{kind.__name__} out of place"
-        else:
-            assert not when, f"{kind.__name__} was due"
 
     @initialize(target=known, working=st.booleans())
     def begin(self, working: bool) -> str:
@@ -189,7 +128,11 @@ class Registry(RuleBasedStateMachine):
             retirement.readmit(self.node(name), by="ada", now=self.act("ada"))
             orders.retired = orders.approved = False
 
-    # --- what the cluster does by itself; the health sweep belongs here
+    # --- what the cluster does by itself
+
+    @rule()
+    def sweep(self) -> None:
+        sweeping.sweep(now=self.act("system"))
 
     @rule(name=known, act=st.sampled_from([lifecycle.mark_unreachable, lifecycle.mark_reachable]))
     def notice(self, name: str, act: Any) -> None:
@@ -209,61 +152,14 @@ class Registry(RuleBasedStateMachine):
         if node is not None:
             make_replica(node, in_flight=in_flight)
 
-    # --- what must never be seen
 
-    @invariant()
-    def the_laws_hold(self) -> None:
-        rows = {row["name"]: row for row in BackendNode.objects.values(*SEEN)}
-        assert sorted(rows) == sorted(self.orders), "one row per name, and none without"
-        routable = set(BackendNode.objects.routable().values_list("name", flat=True))
-        self.nobody_works_without_approval(routable)
-        serving = NodeModel.objects.serving().values_list("node__name", flat=True)
-        assert set(serving) <= routable
-        for name, row in rows.items():
-            self.only_people_change_what_people_ordered(self.orders[name], row)
-        self.every_change_is_written_down_with_its_author(rows)
-
-    def nobody_works_without_approval(self, routable: set[str]) -> None:
-        for name in routable:
-            orders = self.orders[name]
-            kept_away = orders.retired or orders.drained or orders.left
-            assert orders.approved
-            assert not kept_away
-
-    def only_people_change_what_people_ordered(self, orders: Orders, row: dict[str, Any]) -> None:
-        assert orders == Orders(
-            approved=row["approved_at"] is not None,
-            retired=row["retired_at"] is not None,
-            cordoned=row["cordoned_at"] is not None,
-            drained=row["drain_requested_at"] is not None and not row["drain_by_worker"],
-            left=row["left_at"] is not None,
-            boot_id=row["boot_id"],
-        )
-        assert row["address"] == f"{row['name']}.example:50051"
-        assert row["join_token_id"] == self.token.pk
-
-    def every_change_is_written_down_with_its_author(self, rows: dict[str, Any]) -> None:
-        news = list(
-            ClusterEvent.objects.filter(pk__gt=self.heard).values_list("pk", "subject", "actor")
-        )
-        assert {actor for _, _, actor in news} <= self.actors
-        told = {subject for _, subject, _ in news}
-        for name, row in rows.items():
-            picture = {fact: row[fact] for fact in FACTS}
-            assert self.pictures.get(name) == picture or name in told
-            self.pictures[name] = picture
-        self.heard = max([self.heard, *(pk for pk, _, _ in news)])
-        self.actors = set()
-
-
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_the_laws_of_the_registry_hold_in_any_order() -> None:
     run_state_machine_as_test(
         Registry,
         settings=settings(
             max_examples=40,
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

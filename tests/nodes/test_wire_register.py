@@ -111,12 +111,12 @@ def test_fewer_than_one_slot_means_one(slots: int | None) -> None:
         ({"vram_budget": "9" * 33}, "vram_budget is 33 bytes"),
         ({"boot_id": "b" * 65}, "boot_id is 65 bytes"),
         ({"labels": ["a"]}, "labels must be a JSON object"),
-        ({"labels": {"": "x"}}, "labels: a key is empty"),
-        ({"labels": {"k" * 129: "x"}}, "labels: a key is 129 bytes"),
-        ({"labels": {"k": "v" * 256}}, "labels: the value of 'k' is 256 bytes"),
-        ({"labels": {"k": 1}}, "labels: the value of 'k' must be a string"),
-        ({"labels": {"k": "a\x00"}}, "labels: the value of 'k' contains control characters"),
-        ({"labels": {str(i): "" for i in range(65)}}, "labels: at most 64"),
+        ({"labels": {"": "x"}}, "A label key"),
+        ({"labels": {"k" * 129: "x"}}, "A label key"),
+        ({"labels": {"k": "v" * 256}}, "A label value"),
+        ({"labels": {"k": 1}}, "A label value"),
+        ({"labels": {"k": "a\x00"}}, "A label value"),
+        ({"labels": {str(i): "" for i in range(65)}}, "A node has at most 64 labels"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_name(changes: dict[str, Any], sentence: str) -> None:
