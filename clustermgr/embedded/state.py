@@ -34,11 +34,19 @@ class Secrets:
         kept = cls(**{**_generated(), **known})
         write_private(path, asdict(kept))
         given = {
-            "admin_password": env.get("CLUSTER_ADMIN_PASSWORD"),
-            "registration_token": env.get("CLUSTER_REGISTRATION_TOKEN"),
-            "secret_key": env.get("DJANGO_SECRET_KEY"),
+            "admin_password": given_in(env, "CLUSTER_ADMIN_PASSWORD"),
+            "api_token": given_in(env, "CLUSTER_API_TOKEN"),
+            "registration_token": given_in(env, "CLUSTER_REGISTRATION_TOKEN"),
+            "secret_key": given_in(env, "DJANGO_SECRET_KEY"),
         }
         return cls(**{**asdict(kept), **{name: value for name, value in given.items() if value}})
+
+
+def given_in(env: Mapping[str, str], name: str) -> str | None:
+    """The value of `name`, or the content of the file that `name_FILE` points at."""
+    if path := env.get(f"{name}_FILE"):
+        return Path(path).read_text().strip()
+    return env.get(name) or None
 
 
 def _generated() -> dict[str, str]:

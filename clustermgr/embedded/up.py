@@ -14,7 +14,13 @@ from clustermgr.embedded import accounts, parts, postgres
 from clustermgr.embedded.display import Display
 from clustermgr.embedded.nats import Nats
 from clustermgr.embedded.processes import PidFile
-from clustermgr.embedded.state import AlreadyRunning, Secrets, open_data_dir, write_private
+from clustermgr.embedded.state import (
+    AlreadyRunning,
+    Secrets,
+    given_in,
+    open_data_dir,
+    write_private,
+)
 from clustermgr.embedded.supervisor import PartFailed, Supervisor
 
 
@@ -43,9 +49,9 @@ class Options:
             http_port=_port(env, "CLUSTER_HTTP_PORT", 8000),
             nats_host=env.get("CLUSTER_NATS_HOST") or "127.0.0.1",
             nats_port=_port(env, "CLUSTER_NATS_PORT", 4222),
-            database_url=env.get("DATABASE_URL") or None,
-            nats_url=env.get("CLUSTER_NATS_URL") or None,
-            broker_url=env.get("CELERY_BROKER_URL") or None,
+            database_url=given_in(env, "DATABASE_URL"),
+            nats_url=given_in(env, "CLUSTER_NATS_URL"),
+            broker_url=given_in(env, "CELERY_BROKER_URL"),
         )
 
 
@@ -57,7 +63,7 @@ def main() -> int:
             return asyncio.run(_run(options, display))
     except AlreadyRunning as other:
         display.say(f"clustermgr already runs on this data directory (process {other}).")
-    except (CannotStart, LookupError) as problem:
+    except (CannotStart, LookupError, OSError) as problem:
         display.say(str(problem))
     except PartFailed as failure:
         display.say(f"\nCould not start: {failure}")

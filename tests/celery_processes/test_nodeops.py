@@ -10,7 +10,7 @@ from tests.celery_processes.waiting import SUBJECT
 from tests.contract.responder import responding, silence
 from tests.services import until
 
-pytestmark = [pytest.mark.xdist_group("celery"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 TASKS = 200  # on the pool that `nodeops` uses
 

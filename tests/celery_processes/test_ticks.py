@@ -6,7 +6,7 @@ import pytest
 from tests.celery_processes.fleet import Fleet, fleet
 from tests.services import until
 
-pytestmark = [pytest.mark.xdist_group("celery"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,11 @@ class Up:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def child(self, name: str) -> psutil.Process:
-        return next(p for p in self.family() if any(name in part for part in p.cmdline()[:4]))
+        return next(p for p in self.family() if name in command_of(p).partition(" -")[0])
+
+    def ours(self) -> list[psutil.Process]:
+        """The long-lived Python processes: web, Celery, beat."""
+        return [process for process in self.family() if "-m " in command_of(process)]
 
     def get(self, path: str, token: str | None = None) -> tuple[int, str]:
         request = urllib.request.Request(self.run()["url"] + path)
@@ -84,6 +88,14 @@ class Up:
     def readiness(self) -> tuple[int, dict[str, Any]]:
         code, body = self.get("/readyz")
         return code, json.loads(body)["checks"]
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; nothing when it ended while we looked."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def all_gone(processes: list[psutil.Process]) -> bool:

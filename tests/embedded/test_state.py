@@ -16,6 +16,12 @@ def test_the_environment_overrides_without_being_stored(tmp_path: Path) -> None:
     assert "chosen" not in (tmp_path / "secrets.json").read_text()
 
 
+def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("from-a-file\n")
+    env = {"CLUSTER_ADMIN_PASSWORD_FILE": str(tmp_path / "password")}
+    assert Secrets.load(tmp_path, env).admin_password == "from-a-file"
+
+
 def test_files_with_secrets_are_private(tmp_path: Path) -> None:
     Secrets.load(tmp_path, {})
     write_private(tmp_path / "run.json", {"api_token": "x"})

@@ -1,6 +1,7 @@
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import stat
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from clustermgr.embedded.accounts import Account, can_enter
-from tests.embedded.running import ROOT, Up, all_gone
+from clustermgr.embedded.accounts import SHARED_HOME, Account, can_enter
+from tests.embedded.running import ROOT, Up, all_gone, command_of
 from tests.services import free_port, until
 
-pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 KEYS = {
     "url",
@@ -31,11 +32,19 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One running manager for the tests of this file that only look, or break and mend."""
-    manager = Up(tmp_path_factory.mktemp("shared") / "data").start()
+    """One running manager, in a directory that is nobody else's business.
+
+    The tests below look at it, then break and mend it, and at last stop and kill it.
+    """
+    private = tmp_path_factory.mktemp("private")
+    private.chmod(0o700)
+    manager = Up(private / "data").start()
     yield manager
     if manager.process.poll() is None:
         manager.stop()
+    secrets = json.loads((private / "data" / "secrets.json").read_text())
+    # Where PostgreSQL lives when root's own directories are closed to it
+    shutil.rmtree(SHARED_HOME / secrets["instance"], ignore_errors=True)
 
 
 def test_ready_means_that_everything_is(up: Up) -> None:
@@ -44,6 +53,10 @@ def test_ready_means_that_everything_is(up: Up) -> None:
     assert set(checks) == {"database", "nats", "broker", "beat", "heartbeats"}
     assert up.get("/admin/login/")[0] == 200
     assert up.get("/healthz") == (200, "ok")
+
+
+def test_a_private_directory_stays_private(up: Up) -> None:
+    assert stat.S_IMODE(up.data_dir.parent.stat().st_mode) == 0o700
 
 
 def test_run_json_is_complete_and_private(up: Up) -> None:
@@ -56,7 +69,7 @@ def test_run_json_is_complete_and_private(up: Up) -> None:
 
 def test_no_secret_is_on_a_command_line_or_in_the_log(up: Up) -> None:
     run = up.run()
-    seen = " ".join(part for process in up.family() for part in process.cmdline())
+    seen = " ".join(command_of(process) for process in up.family())
     log = up.log.read_text()
     for name in ("database_url", "nats_url", "api_token", "registration_token", "admin_password"):
         assert run[name] not in seen
@@ -82,7 +95,7 @@ def test_a_second_start_on_the_same_data_is_refused_in_a_sentence(up: Up) -> Non
 def test_a_killed_service_turns_readiness_red_and_then_everything_recovers(
     up: Up, part: str, check: str
 ) -> None:
-    ours = [p for p in up.family() if "clustermgr" in " ".join(p.cmdline()) and "-m" in p.cmdline()]
+    ours = up.ours()
     up.child(part).suspend()  # dead to its clients, and not yet restarted by the supervisor
     until(lambda: not up.readiness()[1][check]["ok"], seconds=10)
     assert up.readiness()[1][check]["reason"]
@@ -106,28 +119,24 @@ def test_the_request_id_and_figures_of_all_processes_come_together(up: Up) -> No
     assert up.get("/metrics")[0] == 401
 
 
-def test_data_survives_ctrl_c_and_kill_minus_nine_and_nothing_is_left_running(
-    tmp_path: Path,
-) -> None:
-    manager = Up(tmp_path / "data").start()
-    first = manager.run()
-    family = manager.family()
-    assert manager.stop(signal.SIGINT) == 0
+def test_data_survives_ctrl_c_and_kill_minus_nine_and_nothing_is_left_running(up: Up) -> None:
+    first, family = up.run(), up.family()
+    assert up.stop(signal.SIGINT) == 0
     assert all_gone(family)
-    assert not manager.announced()
+    assert not up.announced()
 
-    manager.start()
-    assert manager.get("/metrics", token=first["api_token"])[0] == 200
-    family = manager.family()
-    manager.process.kill()
-    manager.process.wait(10)
+    up.start()
+    assert up.get("/metrics", token=first["api_token"])[0] == 200
+    family = up.family()
+    up.process.kill()
+    up.process.wait(10)
     until(lambda: all_gone(family), seconds=20)
 
-    (manager.data_dir / "run.json").unlink()
-    manager.start()
-    assert manager.get("/metrics", token=first["api_token"])[0] == 200
-    assert manager.run()["admin_password"] == first["admin_password"]
-    assert manager.stop(signal.SIGTERM) == 0
+    (up.data_dir / "run.json").unlink()
+    up.start()
+    assert up.get("/metrics", token=first["api_token"])[0] == 200
+    assert up.run()["admin_password"] == first["admin_password"]
+    assert up.stop(signal.SIGTERM) == 0
 
 
 @pytest.mark.parametrize("variable", ["CLUSTER_HTTP_PORT", "CLUSTER_NATS_PORT"])
@@ -149,7 +158,7 @@ def test_external_services_replace_the_embedded_ones(tmp_path: Path) -> None:
     urls = {name: os.environ[name] for name in ("CLUSTER_NATS_URL", "CELERY_BROKER_URL")}
     manager = Up(tmp_path / "data", DATABASE_URL=os.environ["DATABASE_URL"], **urls).start()
     try:
-        commands = [" ".join(process.cmdline()) for process in manager.family()]
+        commands = [command_of(process) for process in manager.family()]
         assert not [line for line in commands if "postgres -D" in line or "nats-server" in line]
         assert manager.readiness()[0] == 200
         assert manager.run()["database_url"] == os.environ["DATABASE_URL"]
@@ -174,17 +183,3 @@ def test_somebody_who_is_not_root_can_run_it(tmp_path: Path) -> None:
     finally:
         manager.stop()
         subprocess.run(["rm", "-rf", str(home)], check=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root meets directories it shuts to others")
-def test_root_can_run_it_in_a_private_directory_without_opening_it(tmp_path: Path) -> None:
-    private = tmp_path / "private"
-    private.mkdir(mode=0o700)
-    manager = Up(private / "data").start()
-    try:
-        assert manager.readiness()[0] == 200
-        assert stat.S_IMODE(private.stat().st_mode) == 0o700
-    finally:
-        manager.stop()
-        secrets = json.loads((private / "data" / "secrets.json").read_text())
-        subprocess.run(["rm", "-rf", f"/var/lib/clustermgr/{secrets['instance']}"], check=True)
