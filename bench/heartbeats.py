@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from bench import harness
+from bench.fleet import make_nodes
 from bench.server import Storm, Web, request, web
 from nodes.models import BackendNode
 from nodes.services import jointokens
@@ -41,22 +42,7 @@ def run() -> None:
 
 def _fleet() -> str:
     token, secret = jointokens.issue("bench", by="bench", now=datetime.now(UTC))
-    now = datetime.now(UTC)
-    BackendNode.objects.bulk_create(
-        BackendNode(
-            name=f"node-{number:05}",
-            address=f"10.0.0.1:{number}",
-            join_token=token,
-            approved_at=now,
-            approved_by="bench",
-            last_heartbeat=now,
-            liveness_changed_at=now,
-            created_at=now,
-            updated_at=now,
-            total_vram=24 * 2**30,
-        )
-        for number in range(NODES)
-    )
+    make_nodes(range(NODES), join_token=token)
     return secret
 
 

@@ -8,7 +8,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from bench import harness
-from nodes.models import BackendNode, NodeLabel, NodeModel
+from bench.fleet import make_nodes
+from nodes.models import NodeLabel, NodeModel
 from nodes.states import LabelSource, ReplicaState
 
 SMALL, LARGE = 50, 1000
@@ -46,21 +47,7 @@ def _measure(client: Client, path: str) -> tuple[int, float]:
 
 def _grow(start: int, stop: int) -> None:
     now = datetime.now(UTC)
-    nodes = BackendNode.objects.bulk_create(
-        BackendNode(
-            name=f"node-{number:04}",
-            address="10.0.0.1:50051",
-            approved_at=now,
-            approved_by="bench",
-            last_heartbeat=now,
-            liveness_changed_at=now,
-            created_at=now,
-            updated_at=now,
-            total_vram=24 * 2**30,
-            gpu_vendor="nvidia",
-        )
-        for number in range(start, stop)
-    )
+    nodes = make_nodes(range(start, stop), gpu_vendor="nvidia")
     NodeLabel.objects.bulk_create(
         NodeLabel(node=node, key=key, value="x", source=LabelSource.WORKER)
         for node in nodes

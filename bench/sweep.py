@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from bench import harness
+from bench.fleet import make_nodes
 from nodes.models import BackendNode, ClusterEvent, ClusterState, NodeModel
 from nodes.services import sweeping
 from nodes.states import Liveness, ReplicaState
@@ -22,7 +23,7 @@ STALE_AFTER = timedelta(seconds=60)
 def run() -> None:
     # The brake would spread 1 % over minutes; here all of them go at once, on both sides.
     settings.CLUSTER = replace(settings.CLUSTER, offline_burst=NODES)
-    _make_fleet()
+    make_nodes(range(NODES), now=NOW)
     rows = []
     for case, restore in (("quiet", _all_well), (f"{SILENT} fall silent", _some_silent)):
         ours, loop = _measure(_sweep, restore), _measure(_loop, restore)
@@ -59,22 +60,6 @@ def _loop() -> None:
             ClusterEvent.objects.create(
                 at=NOW, kind="node.went_offline", node=node, subject=node.name, actor="system"
             )
-
-
-def _make_fleet() -> None:
-    BackendNode.objects.bulk_create(
-        BackendNode(
-            name=f"gpu-{number:05}",
-            address="gpu.example:50051",
-            approved_at=NOW,
-            approved_by="bench",
-            last_heartbeat=NOW,
-            liveness_changed_at=NOW,
-            created_at=NOW,
-            updated_at=NOW,
-        )
-        for number in range(NODES)
-    )
 
 
 def _all_well() -> None:

@@ -1,23 +1,19 @@
 """What a Celery process does besides tasks: die with its parent, leave quickly."""
 
-import ctypes
 import signal
-import sys
 import threading
 from typing import Any
 
 from celery.signals import worker_process_init, worker_shutting_down
 
+from clustermgr.embedded.processes import follow_parent
 from clustermgr.lib.bus import default_bus
-
-PR_SET_PDEATHSIG = 1
 
 
 @worker_process_init.connect
 def die_with_parent(**_: Any) -> None:
     """A prefork child whose parent was killed would otherwise wait for work for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    follow_parent(signal.SIGKILL)
 
 
 @worker_shutting_down.connect

@@ -15,17 +15,22 @@ PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def die_with_parent(death_signal: int) -> Callable[[], None]:
-    """A `preexec_fn`: the kernel sends `death_signal` when the supervisor is gone.
+def follow_parent(death_signal: int) -> None:
+    """Let the kernel send us `death_signal` when our parent is gone.
 
-    It runs after the change of user, which would clear the setting. Elsewhere than on Linux
-    nothing does this for us, and the next start cleans up by `stop_leftovers`.
+    Elsewhere than on Linux nothing does this, and the next start of the supervisor cleans up by
+    `stop_leftovers`.
     """
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_PDEATHSIG, death_signal)
+
+
+def die_with_parent(death_signal: int) -> Callable[[], None]:
+    """A `preexec_fn`; it runs after the change of user, which would clear the setting."""
     parent = os.getpid()
 
     def arrange() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(PR_SET_PDEATHSIG, death_signal)
+        follow_parent(death_signal)
         if os.getppid() != parent:  # it died between fork and prctl
             os._exit(1)
 

@@ -14,6 +14,7 @@ from clustermgr.embedded import accounts, parts, postgres
 from clustermgr.embedded.display import Display
 from clustermgr.embedded.nats import Nats
 from clustermgr.embedded.processes import PidFile
+from clustermgr.embedded.scratch import free_port
 from clustermgr.embedded.state import (
     AlreadyRunning,
     Secrets,
@@ -144,7 +145,7 @@ async def _postgres(options: Options, keys: Secrets, supervisor: Supervisor) -> 
         options.data_dir,
         account=accounts.unprivileged(os.environ.get("CLUSTER_POSTGRES_USER")),
         instance=keys.instance,
-        port=_free_port(),
+        port=free_port(),
         password=keys.postgres_password,
     )
     await asyncio.to_thread(server.initialise)
@@ -189,12 +190,6 @@ def _refuse_taken_ports(options: Options) -> None:
                     f"Port {port} on {host} is not free ({problem.strerror}): "
                     f"set {variable} to another one."
                 ) from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":
