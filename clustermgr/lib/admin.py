@@ -44,6 +44,25 @@ class ConsoleAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    def offers(self, action_name: str, row: Any) -> bool:
+        """Whether a button makes sense now. Never a permission: who comes too late with an old
+        page gets the service's sentence, not a bare 403."""
+        return True
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        allowed = super().get_actions_detail(request, object_id)
+        row = self.get_object(request, str(object_id)) if allowed else None
+        if row is None:
+            return []
+        return [a for a in allowed if self.offers(a.method.original_function_name, row)]
+
+
+class ReadOnlyAdmin(ConsoleAdmin):
+    """Pages without a form: what changes, changes through a service."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
 
 def _needs(permission: str) -> Callable[..., bool]:
     def has(self: Any, request: HttpRequest, obj: Any = None) -> bool:
@@ -96,7 +115,7 @@ def ops_action(
             row = admin.get_object(request, object_id)
             if row is None:
                 raise Http404
-            _tell(admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data))
+            tell(admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data))
             # The dialog is an htmx request: only this header makes the page itself move on.
             return HttpResponse(headers={"HX-Redirect": _page_of(request)})
 
@@ -133,7 +152,8 @@ def run_each(
         admin.message_user(request, f"{done}: {succeeded}.", messages.SUCCESS)
 
 
-def _tell(admin: Any, request: HttpRequest, row: Model, act: Callable[[], str]) -> None:
+def tell(admin: Any, request: HttpRequest, row: Model, act: Callable[[], str]) -> None:
+    """Do it, and say in a sentence what was done or why it was refused."""
     try:
         sentence = act()
     except DomainError as refusal:
