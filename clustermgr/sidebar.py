@@ -28,7 +28,10 @@ def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
         _item("Nodes", "dns", "nodes_backendnode_changelist", VIEW_NODES, badge=pending),
         _item("Replicas", "deployed_code", "nodes_nodemodel_changelist", "nodes.view_nodemodel"),
         _item("Add a worker", "add_circle", "add_worker", "nodes.add_jointoken"),
-        _item("Join tokens", "vpn_key", "nodes_jointoken_changelist", "nodes.view_jointoken"),
+        {
+            **_item("Join tokens", "vpn_key", "nodes_jointoken_changelist", "nodes.view_jointoken"),
+            "active": _among_tokens,  # the page "Add a worker" lives below its address
+        },
         _item("Events", "history", "nodes_clusterevent_changelist", VIEW_EVENTS, badge=urgent),
     ]
 
@@ -39,6 +42,11 @@ def _access() -> list[dict[str, Any]]:
         _item("Groups", "group", "auth_group_changelist", "auth.view_group"),
         _item("API tokens", "key", "clustermgr_apitoken_changelist", "clustermgr.view_apitoken"),
     ]
+
+
+def _among_tokens(request: HttpRequest) -> bool:
+    tokens = reverse("admin:nodes_jointoken_changelist")
+    return request.path.startswith(tokens) and request.path != reverse("admin:add_worker")
 
 
 def _item(title: str, icon: str, name: str, needs: str = "", badge: int = 0) -> dict[str, Any]:

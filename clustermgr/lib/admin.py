@@ -15,6 +15,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
+from unfold.views import ChangeList
 
 from clustermgr.lib.errors import DomainError
 
@@ -23,12 +24,32 @@ Row = TypeVar("Row", bound=Model)
 Verb = Callable[[Any, HttpRequest, Any, dict[str, Any]], str]
 
 
+class ConsoleChangeList(ChangeList):
+    """Without a filter all results are shown; the theme would offer to "show all" again."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            self.full_result_count = self.result_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyHint:
+    """What an empty list says instead of "No results found"."""
+
+    title: str
+    text: str = ""
+    url_name: str = ""
+    link: str = ""
+
+
 class ConsoleAdmin(ModelAdmin):
     """Facts are read; change happens through actions. Adding and deleting must be asked for."""
 
     list_per_page = 50
     list_max_show_all = 50
     show_full_result_count = False
+    empty_hint: ClassVar[EmptyHint | None] = None
     # verb -> the permission it needs; each becomes the `has_<verb>_permission` the theme asks
     # for. (It takes dotted names too, but then queries the database at every system check.)
     verbs: ClassVar[dict[str, str]] = {}
@@ -37,6 +58,9 @@ class ConsoleAdmin(ModelAdmin):
         super().__init_subclass__(**kwargs)
         for verb, permission in cls.verbs.items():
             setattr(cls, f"has_{verb}_permission", _needs(permission))
+
+    def get_changelist(self, request: HttpRequest, **_: Any) -> type[ConsoleChangeList]:
+        return ConsoleChangeList
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -18,8 +18,9 @@ from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.paginator import InfinitePaginator
 
-from clustermgr.lib.admin import Dialog, ReadOnlyAdmin, ops_action, run_each
+from clustermgr.lib.admin import Dialog, EmptyHint, ReadOnlyAdmin, ops_action, run_each
 from nodes.models import ClusterEvent
+from nodes.presenting.words import in_words
 from nodes.services import events
 from nodes.states import Severity
 
@@ -69,6 +70,7 @@ class EventAdmin(ReadOnlyAdmin):
     list_select_related = ["node"]
     search_fields = ["subject", "kind", "reason", "actor"]
     paginator = InfinitePaginator  # counting a history of millions is not worth a page number
+    empty_hint = EmptyHint(title="Nothing has happened yet")
     list_before_template = "console/nodes/before_events.html"
     fields = [
         *("at", "kind", "severity", "who", "actor", "reason", "before", "after"),
@@ -88,7 +90,7 @@ class EventAdmin(ReadOnlyAdmin):
         waiting = ClusterEvent.objects.filter(severity=Severity.ATTENTION, acknowledged_at=None)
         context = {
             "title": "Events",
-            "urgent": list(waiting[:MOST_URGENT]),
+            "urgent": [(event, in_words(event.kind)) for event in waiting[:MOST_URGENT]],
             "may_acknowledge": request.user.has_perm("nodes.change_clusterevent"),
         }
         return super().changelist_view(request, {**context, **(extra_context or {})})  # type: ignore[no-any-return]
@@ -140,8 +142,3 @@ class EventAdmin(ReadOnlyAdmin):
     def acknowledge(self, request: HttpRequest, event: ClusterEvent, _: dict[str, Any]) -> str:
         events.acknowledge(event, by=request.user.get_username(), now=timezone.now())
         return f"Acknowledged: {in_words(event.kind)}, {event.subject}."
-
-
-def in_words(kind: str) -> str:
-    """node.went_offline -> Node went offline"""
-    return kind.replace(".", " ").replace("_", " ").capitalize()

@@ -80,7 +80,7 @@ def _events(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     start = max(number - 1, 0) * EVENTS_PER_PAGE
     rows = list(ClusterEvent.objects.filter(node=node)[start : start + EVENTS_PER_PAGE + 1])
     return {
-        "events": rows[:EVENTS_PER_PAGE],
+        "events": [(event, words.in_words(event.kind)) for event in rows[:EVENTS_PER_PAGE]],
         "earlier": number + 1 if len(rows) > EVENTS_PER_PAGE else None,
         "later": number - 1 if number > 1 else None,
     }

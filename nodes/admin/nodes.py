@@ -11,8 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 from unfold.decorators import display
-from unfold.views import ChangeList
 
+from clustermgr.lib.admin import ConsoleChangeList, EmptyHint
 from clustermgr.lib.errors import InvalidInput
 from nodes.admin import bulk, edits, filters, live, nodepage
 from nodes.admin.verbs import NodeVerbs
@@ -23,7 +23,7 @@ from nodes.selectors import Selector
 from nodes.services import overview
 
 
-class NodeChangeList(ChangeList):
+class NodeChangeList(ConsoleChangeList):
     """Reads what its rows need for all of them at once."""
 
     result_list: Any
@@ -55,6 +55,12 @@ class NodeAdmin(NodeVerbs):
     list_filter_submit = True
     list_fullwidth = True
     list_before_template = "console/nodes/before_list.html"
+    empty_hint = EmptyHint(
+        title="No nodes yet",
+        text="A node is a machine that runs local-ai worker and joins with a token.",
+        url_name="admin:add_worker",
+        link="Add a worker",
+    )
     search_fields = ["name", "address"]
     search_help_text = "Name, address, or labels: gpu.vram=24GB"
     ordering = ["name"]

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from unfold.decorators import display
 
-from clustermgr.lib.admin import ReadOnlyAdmin
+from clustermgr.lib.admin import EmptyHint, ReadOnlyAdmin
 from nodes.models import NodeModel
 from nodes.presenting.displays import ago
 from nodes.states import ReplicaState
@@ -30,7 +30,12 @@ class ReplicaAdmin(ReadOnlyAdmin):
     search_fields = ["model_name", "node__name", "address"]
     search_help_text = "Model, node or address"
     ordering = ["model_name", "node__name", "replica_index"]
-    list_before_template = "console/nodes/before_replicas.html"
+    empty_hint = EmptyHint(
+        title="No model runs anywhere yet",
+        text="Replicas appear here when they are placed on a node.",
+        url_name="admin:nodes_backendnode_changelist",
+        link="See the nodes",
+    )
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.enums import ActionVariant
 
-from clustermgr.lib.admin import Dialog, ReadOnlyAdmin, ops_action
+from clustermgr.lib.admin import Dialog, EmptyHint, ReadOnlyAdmin, ops_action
 from nodes.admin import addworker, forms
 from nodes.models import JoinToken
 from nodes.presenting.displays import ago
@@ -34,6 +34,9 @@ class JoinTokenAdmin(ReadOnlyAdmin):
         *("created_at", "created_by", "expires_at", "revoked_at", "revoked_by"),
     ]
     readonly_fields = ["state", "joined", "used"]
+    empty_hint = EmptyHint(
+        title="No join tokens", text="Without one no worker can join: add a worker to make one."
+    )
     list_before_template = "console/nodes/before_tokens.html"
     actions_detail = ["revoke"]
     verbs = {"revoke": "nodes.change_jointoken", "issue": "nodes.add_jointoken"}

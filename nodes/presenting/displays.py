@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from nodes.labelling import GIB
+from nodes.labelling import AUTO_KEYS, GIB
 from nodes.models import BackendNode
 from nodes.services import labels
 
@@ -64,7 +64,9 @@ def looks(nodes: Iterable[BackendNode], *, now: datetime) -> list[Look]:
 
 
 def look(node: BackendNode, effective: Mapping[str, str], *, now: datetime) -> Look:
-    chips = [(key, value) for key, value in sorted(effective.items()) if key not in DULL]
+    shown = [(key, value) for key, value in effective.items() if key not in DULL]
+    # What people chose first: the computed ones repeat other columns
+    chips = sorted(shown, key=lambda pair: (pair[0] in AUTO_KEYS, pair[0]))
     stale = now - node.last_heartbeat > settings.CLUSTER.heartbeat_stale_after
     return Look(
         node=node,

@@ -28,6 +28,11 @@ def cell(node: BackendNode, *, now: datetime, oob: bool = False) -> SafeString:
     )
 
 
+def in_words(kind: str) -> str:
+    """node.went_offline -> Node went offline"""
+    return kind.replace(".", " ").replace("_", " ").capitalize()
+
+
 def facts(node: BackendNode, *, now: datetime) -> list[Fact]:
     """What stands, strongest first; what does not apply is not mentioned."""
     told = [

@@ -3,13 +3,12 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from nodes.admin.nodepage import TABS
 from nodes.models import BackendNode
 from nodes.services import events
 from nodes.states import Severity
-from tests.factories import GIB, make_node, make_pending, make_replica, make_token
+from tests.factories import GIB, NOW, make_node, make_pending, make_replica, make_token
 
 LISTS = (
     *("nodes_backendnode_changelist", "nodes_nodemodel_changelist"),
@@ -20,16 +19,16 @@ LISTS = (
 def busy_node() -> BackendNode:
     node = make_node(
         "gpu-busy",
-        last_heartbeat=timezone.now(),
+        last_heartbeat=NOW,
         total_vram=24 * GIB,
         available_vram=6 * GIB,
-        cordoned_at=timezone.now(),
+        cordoned_at=NOW,
         cordoned_by="ada",
         cordon_reason="new fans",
-        drain_requested_at=timezone.now(),
+        drain_requested_at=NOW,
         drain_requested_by="ada",
-        drain_deadline=timezone.now() + timedelta(minutes=5),
-        quarantined_until=timezone.now() + timedelta(minutes=5),
+        drain_deadline=NOW + timedelta(minutes=5),
+        quarantined_until=NOW + timedelta(minutes=5),
         quarantine_reason="It comes and goes.",
         join_token=make_token(),
     )
@@ -37,7 +36,7 @@ def busy_node() -> BackendNode:
     events.record(
         "node.went_offline",
         actor="system",
-        now=timezone.now(),
+        now=NOW,
         node=node,
         severity=Severity.ATTENTION,
         before={"liveness": "healthy"},
