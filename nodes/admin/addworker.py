@@ -113,10 +113,10 @@ class AddWorkerView(UnfoldModelAdminViewMixin, FormView):
         except DomainError as refusal:
             form.add_error(None, str(refusal))
             return self.form_invalid(form)
+        # Shown, not redirected to: a page that could be opened again would have to keep the
+        # secret. (admin_view forbids caching.)
         context = self.get_context_data(secret=secret, join=join_to(self.request))
-        response = self.render_to_response(context)
-        response["Cache-Control"] = "no-store"  # nothing may keep the secret
-        return response
+        return self.render_to_response(context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

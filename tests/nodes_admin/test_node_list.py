@@ -41,7 +41,7 @@ def test_costs_the_same_queries_for_few_and_for_many(
     queries: Callable[[str, int], None], count: int
 ) -> None:
     make_many(count)
-    queries(LIST, 17)
+    queries(LIST, 16)
 
 
 @pytest.mark.parametrize("count", [3, 60])

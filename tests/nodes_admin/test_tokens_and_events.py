@@ -33,7 +33,7 @@ def test_the_new_token_works_and_is_shown_once(root: Client) -> None:
     assert "LOCALAI_REGISTER_TO=http://testserver" in text
     token = jointokens.authenticate(secret, source="x", now=JoinToken.objects.get().created_at)
     assert token.labels == {"tier": "fast", "zone": "a"}
-    assert page.headers["Cache-Control"] == "no-store"
+    assert "no-store" in page.headers["Cache-Control"]
     tokens = root.get(reverse("admin:nodes_jointoken_changelist"))
     assert secret not in tokens.content.decode()
 
@@ -122,5 +122,5 @@ def test_the_overview_costs_the_same_however_many_nodes(
 ) -> None:
     for number in range(30):
         make_node(f"n-{number}", liveness="offline")
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(9):
         root.get(reverse("admin:fleet"))
