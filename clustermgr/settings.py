@@ -142,7 +142,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
-DATETIME_FORMAT = "Y-m-d H:i:s"  # sorts, and means the same everywhere
+FORMAT_MODULE_PATH = ["clustermgr.formats"]
 
 # --- API ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from unfold.enums import ActionVariant
 from unfold.paginator import InfinitePaginator
 
 from clustermgr.lib.admin import Dialog, EmptyHint, ReadOnlyAdmin, ops_action, run_each
+from nodes.admin.filters import known
 from nodes.models import ClusterEvent
 from nodes.presenting.words import in_words
 from nodes.services import events
@@ -37,7 +38,7 @@ class KindFilter(DropdownFilter):
         return [(f"{noun}.", noun) for noun in ("node", "token", "join", "worker", "cluster")]
 
     def queryset(self, request: HttpRequest, rows: QuerySet) -> QuerySet:
-        return rows.filter(kind__startswith=self.value()) if self.value() else rows
+        return rows.filter(kind__startswith=self.value()) if known(self) else rows
 
 
 class OpenFilter(DropdownFilter):

@@ -10,6 +10,11 @@ from nodes.querysets import BackendNodeQuerySet
 from nodes.states import NodeStatus, NodeType
 
 
+def known(chosen: Any) -> bool:
+    """Whether the address asks for one of the choices; a NUL in it must not reach PostgreSQL."""
+    return chosen.value() in dict(chosen.lookup_choices)
+
+
 class StatusFilter(DropdownFilter):
     """The computed status. Without a choice the retired stay out of sight."""
 
@@ -32,7 +37,7 @@ class TypeFilter(DropdownFilter):
         return [(kind.value, kind.value) for kind in NodeType]
 
     def queryset(self, request: HttpRequest, rows: BackendNodeQuerySet) -> BackendNodeQuerySet:
-        return rows.filter(node_type=self.value()) if self.value() else rows
+        return rows.filter(node_type=self.value()) if known(self) else rows
 
 
 class GpuFilter(DropdownFilter):
@@ -46,7 +51,7 @@ class GpuFilter(DropdownFilter):
         return [*((vendor, vendor) for vendor in found), (self.NONE, "none")]
 
     def queryset(self, request: HttpRequest, rows: BackendNodeQuerySet) -> BackendNodeQuerySet:
-        if not self.value():
+        if not known(self):
             return rows
         return rows.filter(gpu_vendor="" if self.value() == self.NONE else self.value())
 

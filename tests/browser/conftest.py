@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from nodes.services import jointokens
 from tests.browser import chromium
@@ -30,26 +30,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skipif(chromium.find() is None, reason=MISSING))
 
 
-@pytest.fixture(scope="session")
-def browser_type_launch_args() -> dict[str, Any]:
-    return {"executable_path": chromium.find(), "args": ["--no-sandbox"]}
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    """Not the plugin's, which lives as long as the session: Playwright's loop would run on in
+    this thread, and every later test that starts one of its own would fail."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium.find(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
 def console(
-    page: Page, live_server: Any, transactional_db: None, queued: list[Any]
+    chrome: Browser, live_server: Any, transactional_db: None, queued: list[Any]
 ) -> Iterator[Page]:
     """A browser on the overview page, logged in as root."""
     User.objects.create_superuser("root", password=PASSWORD)
-    page.set_viewport_size({"width": 1600, "height": 1000})
+    context = chrome.new_context(viewport={"width": 1600, "height": 1000})
+    page = context.new_page()
     page.goto(f"{live_server.url}/admin/login/")
     page.get_by_label("Username").fill("root")
     page.get_by_label("Password").fill(PASSWORD)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
     yield page
-    page.close()
-    connection.close_pool()  # the server's threads keep theirs, and the database could not go
+    context.close()
+    # The server's threads keep their connections, and the database could not be dropped.
+    connection.close_pool()  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -70,6 +70,12 @@ def test_narrows_by_status_type_gpu_and_cordon(root: Client) -> None:
     assert names(root.get(LIST, {"kept": "cordoned"})) == ["a"]
 
 
+@pytest.mark.parametrize("name", ["status", "type", "gpu", "kept"])
+def test_a_filter_nobody_offered_changes_nothing(root: Client, name: str) -> None:
+    make_node("a")
+    assert names(root.get(LIST, {name: "non\x00sense"})) == ["a"]
+
+
 def test_searches_names_and_label_selectors(root: Client) -> None:
     for name, tier in (("gpu-a", "fast"), ("gpu-b", "slow"), ("cpu-c", "batch")):
         labels.merge_admin(make_node(name), {"tier": tier}, by="ada", now=NOW)
