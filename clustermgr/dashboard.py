@@ -1,4 +1,4 @@
-"""What the index page says: first of all, whether the manager itself is well."""
+"""What the index page says: how the fleet is, what needs somebody, and how we are ourselves."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +8,10 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from clustermgr.health import Check, current_report
+from nodes.models import BackendNode, ClusterEvent
+from nodes.presenting import displays, pending
+from nodes.services import overview
+from nodes.states import NodeStatus, Severity
 
 TITLES = {
     "database": "PostgreSQL",
@@ -16,6 +20,7 @@ TITLES = {
     "beat": "Clockwork",
     "heartbeats": "Heartbeats",
 }
+MOST = 8  # of each kind on the attention list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +46,47 @@ def _line(title: str, check: Check) -> PartLine:
     return PartLine(title=title, ok=check.ok, reason=check.reason, age=age)
 
 
+def fleet(request: HttpRequest) -> dict[str, Any]:
+    """Counts, capacity and the attention list; a fixed number of queries."""
+    if not request.user.has_perm("nodes.view_backendnode"):
+        return {}
+    cluster = overview.cluster()
+    return {
+        "cluster": cluster,
+        "holding": overview.holding(),
+        "bars": capacity(cluster.bytes),
+        "urgent": _urgent(request),
+        "pending": pending.panel(request),
+        "offline": list(BackendNode.objects.in_status(NodeStatus.OFFLINE)[:MOST]),
+    }
+
+
+def capacity(sums: dict[str, int]) -> list[displays.Bar]:
+    """What all live nodes have together."""
+    free = sums["available_vram"] - sums["reserved_vram"]
+    return [
+        displays.bar("VRAM", total=sums["total_vram"], free=free),
+        displays.bar("RAM", total=sums["total_ram"], free=sums["available_ram"]),
+        displays.bar("Disk", total=sums["total_disk"], free=sums["available_disk"]),
+    ]
+
+
+def _urgent(request: HttpRequest) -> list[ClusterEvent]:
+    if not request.user.has_perm("nodes.view_clusterevent"):
+        return []
+    rows = ClusterEvent.objects.filter(severity=Severity.ATTENTION, acknowledged_at=None)
+    return list(rows[:MOST])
+
+
 def add_to_index(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The theme's hook: everything templates/admin/index.html shows."""
-    return {**context, "title": "Overview", "parts": parts()}
+    return {**context, "title": "Overview", "parts": parts(), **fleet(request)}
 
 
 def parts_fragment(request: HttpRequest) -> HttpResponse:
     """The live half of the panel; the page asks for it every ten seconds."""
     return render(request, "console/_parts.html", {"parts": parts()})
+
+
+def fleet_fragment(request: HttpRequest) -> HttpResponse:
+    return render(request, "console/_fleet.html", fleet(request))

@@ -14,5 +14,6 @@ class ClusterAdminSite(UnfoldAdminSite):
     def get_urls(self) -> list[Any]:
         return [
             path("parts/", self.admin_view(dashboard.parts_fragment), name="parts"),
+            path("fleet/", self.admin_view(dashboard.fleet_fragment), name="fleet"),
             *super().get_urls(),
         ]

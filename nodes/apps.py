@@ -5,3 +5,4 @@ class NodesConfig(AppConfig):
     """Facts: which machines exist, what runs on them, how to talk to them."""
 
     name = "nodes"
+    verbose_name = "Fleet"

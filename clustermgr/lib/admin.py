@@ -15,6 +15,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
+from unfold.views import ChangeList
 
 from clustermgr.lib.errors import DomainError
 
@@ -23,12 +24,32 @@ Row = TypeVar("Row", bound=Model)
 Verb = Callable[[Any, HttpRequest, Any, dict[str, Any]], str]
 
 
+class ConsoleChangeList(ChangeList):
+    """Without a filter all results are shown; the theme would offer to "show all" again."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            self.full_result_count = self.result_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyHint:
+    """What an empty list says instead of "No results found"."""
+
+    title: str
+    text: str = ""
+    url_name: str = ""
+    link: str = ""
+
+
 class ConsoleAdmin(ModelAdmin):
     """Facts are read; change happens through actions. Adding and deleting must be asked for."""
 
     list_per_page = 50
     list_max_show_all = 50
     show_full_result_count = False
+    empty_hint: ClassVar[EmptyHint | None] = None
     # verb -> the permission it needs; each becomes the `has_<verb>_permission` the theme asks
     # for. (It takes dotted names too, but then queries the database at every system check.)
     verbs: ClassVar[dict[str, str]] = {}
@@ -38,10 +59,32 @@ class ConsoleAdmin(ModelAdmin):
         for verb, permission in cls.verbs.items():
             setattr(cls, f"has_{verb}_permission", _needs(permission))
 
+    def get_changelist(self, request: HttpRequest, **_: Any) -> type[ConsoleChangeList]:
+        return ConsoleChangeList
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def offers(self, action_name: str, row: Any) -> bool:
+        """Whether a button makes sense now. Never a permission: who comes too late with an old
+        page gets the service's sentence, not a bare 403."""
+        return True
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        allowed = super().get_actions_detail(request, object_id)
+        row = self.get_object(request, str(object_id)) if allowed else None
+        if row is None:
+            return []
+        return [a for a in allowed if self.offers(a.method.original_function_name, row)]
+
+
+class ReadOnlyAdmin(ConsoleAdmin):
+    """Pages without a form: what changes, changes through a service."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
 
@@ -96,7 +139,7 @@ def ops_action(
             row = admin.get_object(request, object_id)
             if row is None:
                 raise Http404
-            _tell(admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data))
+            tell(admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data))
             # The dialog is an htmx request: only this header makes the page itself move on.
             return HttpResponse(headers={"HX-Redirect": _page_of(request)})
 
@@ -133,7 +176,8 @@ def run_each(
         admin.message_user(request, f"{done}: {succeeded}.", messages.SUCCESS)
 
 
-def _tell(admin: Any, request: HttpRequest, row: Model, act: Callable[[], str]) -> None:
+def tell(admin: Any, request: HttpRequest, row: Model, act: Callable[[], str]) -> None:
+    """Do it, and say in a sentence what was done or why it was refused."""
     try:
         sentence = act()
     except DomainError as refusal:

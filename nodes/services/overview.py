@@ -44,6 +44,22 @@ def cluster() -> Cluster:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Nobody is being declared offline, and why."""
+
+    since: datetime
+    reason: str
+
+
+def holding() -> Holding | None:
+    """For the banner on every page about nodes; one primary-key read."""
+    state = ClusterState.objects.filter(holding_since__isnull=False).first()
+    if state is None or state.holding_since is None:
+        return None
+    return Holding(since=state.holding_since, reason=state.holding_reason)
+
+
 def _counts() -> dict[str, Count]:
     """states.status_of as conditions, strongest first, each excluding those before it."""
     present = Q(retired_at=None)

@@ -63,15 +63,18 @@ def approve(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
     """Let a pending node work; no other path leads to routable."""
     pending = Q(approved_at=None, retired_at=None)
     if not facts.write(node, when=pending, now=now, approved_at=now, approved_by=by):
-        raise InvalidMove(_why_not_approvable(node))
+        raise InvalidMove(why_not_approve(node))
     events.record("node.approved", actor=by, now=now, node=node, after={"address": node.address})
     announce.capacity_changed(node.pk)
     return node
 
 
-def _why_not_approvable(node: BackendNode) -> str:
+def why_not_approve(node: BackendNode) -> str:
+    """The obstacle in a sentence; empty when there is none."""
     if node.retired_at is not None:
         return f"{node.name} is retired; readmit it first."
+    if node.approved_at is None:
+        return ""
     return (
         f"{node.name} is already approved"
         f" (by {node.approved_by} at {node.approved_at:%Y-%m-%d %H:%M %Z})."

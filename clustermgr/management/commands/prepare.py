@@ -1,4 +1,4 @@
-"""`manage.py prepare`: migrate, install the broker, make the first admin and API token."""
+"""`manage.py prepare`: migrate, install the broker, make groups, the first admin and API token."""
 
 import os
 from typing import Any
@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from clustermgr import bootstrap
+from clustermgr import bootstrap, roles
 from clustermgr.conf import env_text
 from clustermgr.embedded.parts import PASSWORD_WORKS
 from nodes.services import environment
@@ -20,6 +20,7 @@ class Command(BaseCommand):
         with bootstrap.exclusively():
             bootstrap.migrate()
             bootstrap.install_broker()
+            roles.ensure_groups()
             cluster = settings.CLUSTER
             environment.sync(
                 cluster.registration_token,

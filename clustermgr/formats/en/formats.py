@@ -1,0 +1,3 @@
+"""Dates that sort, and mean the same everywhere."""
+
+DATETIME_FORMAT = "Y-m-d H:i:s"

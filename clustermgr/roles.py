@@ -1,0 +1,49 @@
+"""Three groups that fit most teams. They belong to the code: every start sets them anew.
+
+Whoever needs something in between makes a group of his own; that one is never touched.
+"""
+
+from django.contrib.auth.models import Group, Permission
+from django.db import transaction
+
+VIEWER = frozenset(
+    {
+        "nodes.view_backendnode",
+        "nodes.view_nodemodel",
+        "nodes.view_nodelabel",
+        "nodes.view_nodetaint",
+        "nodes.view_jointoken",
+        "nodes.view_clusterevent",
+        "nodes.view_clusterstate",
+    }
+)
+OPERATOR = VIEWER | {
+    "nodes.approve_backendnode",
+    "nodes.cordon_backendnode",
+    "nodes.drain_backendnode",
+    "nodes.label_backendnode",
+    "nodes.change_clusterevent",
+}
+ADMIN = OPERATOR | {
+    "nodes.retire_backendnode",
+    "nodes.add_jointoken",
+    "nodes.change_jointoken",
+    *(
+        f"{model[0]}.{verb}_{model[1]}"
+        for model in (("auth", "user"), ("auth", "group"), ("clustermgr", "apitoken"))
+        for verb in ("view", "add", "change", "delete")
+    ),
+}
+ROLES = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
+
+
+@transaction.atomic
+def ensure_groups() -> None:
+    """Make the groups be what ROLES says; after the migrations, which make the permissions."""
+    known = {
+        f"{permission.content_type.app_label}.{permission.codename}": permission
+        for permission in Permission.objects.select_related("content_type")
+    }
+    for name, wanted in ROLES.items():
+        group, _ = Group.objects.get_or_create(name=name)
+        group.permissions.set([known[codename] for codename in wanted])

@@ -1,0 +1,68 @@
+"""What the sidebar offers; built per request, so that a badge appears only when wanted."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from nodes.models import BackendNode, ClusterEvent
+from nodes.states import Severity
+
+VIEW_NODES = "nodes.view_backendnode"
+VIEW_EVENTS = "nodes.view_clusterevent"
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """The groups; what somebody may not see is not listed."""
+    return [
+        {"title": "Fleet", "items": _allowed(request, _fleet(request))},
+        {"title": "Access", "separator": True, "items": _allowed(request, _access())},
+    ]
+
+
+def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
+    pending = _pending() if request.user.has_perm(VIEW_NODES) else 0
+    urgent = _urgent() if request.user.has_perm(VIEW_EVENTS) else 0
+    return [
+        _item("Overview", "dashboard", "index"),
+        _item("Nodes", "dns", "nodes_backendnode_changelist", VIEW_NODES, badge=pending),
+        _item("Replicas", "deployed_code", "nodes_nodemodel_changelist", "nodes.view_nodemodel"),
+        _item("Add a worker", "add_circle", "add_worker", "nodes.add_jointoken"),
+        {
+            **_item("Join tokens", "vpn_key", "nodes_jointoken_changelist", "nodes.view_jointoken"),
+            "active": _among_tokens,  # the page "Add a worker" lives below its address
+        },
+        _item("Events", "history", "nodes_clusterevent_changelist", VIEW_EVENTS, badge=urgent),
+    ]
+
+
+def _access() -> list[dict[str, Any]]:
+    return [
+        _item("Users", "person", "auth_user_changelist", "auth.view_user"),
+        _item("Groups", "group", "auth_group_changelist", "auth.view_group"),
+        _item("API tokens", "key", "clustermgr_apitoken_changelist", "clustermgr.view_apitoken"),
+    ]
+
+
+def _among_tokens(request: HttpRequest) -> bool:
+    tokens = reverse("admin:nodes_jointoken_changelist")
+    return request.path.startswith(tokens) and request.path != reverse("admin:add_worker")
+
+
+def _item(title: str, icon: str, name: str, needs: str = "", badge: int = 0) -> dict[str, Any]:
+    item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse(f"admin:{name}")}
+    if badge:  # the theme would show 0 as "0"
+        item |= {"badge": badge, "badge_variant": "warning", "badge_style": "solid"}
+    return {**item, "needs": needs}
+
+
+def _allowed(request: HttpRequest, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [item for item in items if not item["needs"] or request.user.has_perm(item["needs"])]
+
+
+def _pending() -> int:
+    return BackendNode.objects.waiting_for_approval().count()
+
+
+def _urgent() -> int:
+    return ClusterEvent.objects.filter(severity=Severity.ATTENTION, acknowledged_at=None).count()

@@ -1,0 +1,113 @@
+"""What a node's page shows; each tab reads only what it needs, and has an address of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+
+from nodes.models import BackendNode, ClusterEvent, NodeLabel
+from nodes.presenting import displays, words
+from nodes.services import capacity, labels, overview
+from nodes.states import LabelSource, TaintEffect
+
+EVENTS_PER_PAGE = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRow:
+    label: NodeLabel
+    counts: bool  # it is the strongest owner's value
+    ours: bool
+    owner: str
+
+
+def _overview(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
+    return {
+        "facts_cell": words.cell(node, now=timezone.now()),
+        "hardware": [
+            ("Type", node.node_type),
+            ("GPU", " ".join(filter(None, [node.gpu_vendor, node.gpu_compute_capability]))),
+            ("Capability", node.capability),
+            ("Address", node.address),
+            ("HTTP address", node.http_address),
+            ("Join token", node.join_token.name if node.join_token else ""),
+            ("First seen", f"{node.created_at:%Y-%m-%d %H:%M} UTC"),
+            ("Boot id", node.boot_id),
+            ("Id", str(node.pk)),
+        ],
+    }
+
+
+def _replicas(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
+    now = timezone.now()
+    rows = node.replicas.order_by("model_name", "replica_index")
+    used = [
+        (row, displays.ago(row.last_used, now=now) if row.last_used else "never") for row in rows
+    ]
+    return {"replicas": used}
+
+
+def _labels(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
+    taken: set[str] = set()
+    rows = []
+    for label in NodeLabel.objects.filter(node=node).strongest_first():
+        source = LabelSource(label.source)
+        rows.append(
+            LabelRow(
+                label=label,
+                counts=label.key not in taken,
+                ours=source == LabelSource.ADMIN,
+                owner=labels.OWNERS[source],
+            )
+        )
+        taken.add(label.key)
+    rows.sort(key=lambda row: row.label.key)
+    return {"labels": rows, "taints": list(node.taints.all()), "effects": TaintEffect.values}
+
+
+def _capacity(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
+    return {
+        "max_slots": capacity.MAX_SLOTS,
+        "budget_size": displays.size(int(node.vram_budget_bytes)),
+    }
+
+
+def _events(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
+    page = request.GET.get("p", "1")
+    number = int(page) if page.isdecimal() and 0 < len(page) < 6 else 1
+    start = max(number - 1, 0) * EVENTS_PER_PAGE
+    rows = list(ClusterEvent.objects.filter(node=node)[start : start + EVENTS_PER_PAGE + 1])
+    return {
+        "events": [(event, words.in_words(event.kind)) for event in rows[:EVENTS_PER_PAGE]],
+        "earlier": number + 1 if len(rows) > EVENTS_PER_PAGE else None,
+        "later": number - 1 if number > 1 else None,
+    }
+
+
+TABS: dict[str, Callable[[HttpRequest, BackendNode], dict[str, Any]]] = {
+    "overview": _overview,
+    "replicas": _replicas,
+    "labels": _labels,
+    "capacity": _capacity,
+    "events": _events,
+}
+
+
+def context(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
+    """Everything the template needs for the tab that was asked for."""
+    asked = request.GET.get("tab", "overview")
+    tab = asked if asked in TABS else "overview"
+    look = displays.looks([node], now=timezone.now())[0]
+    return {
+        "node": node,
+        "title": node.name,
+        "cells": {name: displays.cell(name, look) for name in displays.LIVE},
+        "tab": tab,
+        "tabs": list(TABS),
+        "tab_template": f"console/nodes/tab_{tab}.html",
+        "may_edit": request.user.has_perm("nodes.label_backendnode") and not node.retired_at,
+        "holding": overview.holding(),
+        **TABS[tab](request, node),
+    }

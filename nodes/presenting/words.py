@@ -1,0 +1,123 @@
+"""A node's facts in sentences: who decided what, when and why."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from nodes.models import BackendNode
+from nodes.presenting.displays import ago
+from nodes.states import Liveness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    title: str
+    text: str
+    tone: str = "idle"
+
+
+def cell(node: BackendNode, *, now: datetime, oob: bool = False) -> SafeString:
+    return format_html(
+        '<div id="n-{}-facts"{}>{}</div>',
+        node.pk,
+        SafeString(' hx-swap-oob="true"' if oob else ""),
+        render_to_string("console/nodes/_facts.html", {"facts": facts(node, now=now)}),
+    )
+
+
+def in_words(kind: str) -> str:
+    """node.went_offline -> Node went offline"""
+    return kind.replace(".", " ").replace("_", " ").capitalize()
+
+
+def facts(node: BackendNode, *, now: datetime) -> list[Fact]:
+    """What stands, strongest first; what does not apply is not mentioned."""
+    told = [
+        _retirement(node),
+        _approval(node),
+        _liveness(node, now),
+        _drain(node, now),
+        _cordon(node),
+        _quarantine(node),
+    ]
+    return [fact for fact in told if fact is not None]
+
+
+def _retirement(node: BackendNode) -> Fact | None:
+    if node.retired_at is None:
+        return None
+    text = f"Sent away by {node.retired_by} on {_date(node.retired_at)}{_why(node.retire_reason)}."
+    return Fact(title="Retired", text=text, tone="idle")
+
+
+def _approval(node: BackendNode) -> Fact:
+    if node.approved_at is None:
+        text = "Nobody has let it in yet: it gets no work."
+        return Fact(title="Waiting for approval", text=text, tone="warn")
+    text = f"By {node.approved_by} on {_date(node.approved_at)}."
+    return Fact(title="Approved", text=text, tone="good")
+
+
+def _liveness(node: BackendNode, now: datetime) -> Fact:
+    beat = f"Last heartbeat {ago(node.last_heartbeat, now=now)}."
+    if node.left_at is not None:
+        text = f"Its worker stopped on {_date(node.left_at)} and must register again."
+        return Fact(title="Left by itself", text=text, tone="bad")
+    reason = f" {node.liveness_reason}" if node.liveness_reason else ""
+    since = f"Since {_date(node.liveness_changed_at)}.{reason} {beat}"
+    match node.liveness:
+        case Liveness.OFFLINE:
+            return Fact(title="Offline", text=since, tone="bad")
+        case Liveness.UNHEALTHY:
+            return Fact(title="Unhealthy", text=since, tone="warn")
+    return Fact(title="Alive", text=beat, tone="good")
+
+
+def _drain(node: BackendNode, now: datetime) -> Fact | None:
+    if node.drain_requested_at is None:
+        return None
+    who = f"Ordered by {node.drain_requested_by} {ago(node.drain_requested_at, now=now)}"
+    who += f"{_why(node.drain_reason)}."
+    if node.drained_at is not None:
+        return Fact(
+            title="Drained", text=f"{who} Empty since {_date(node.drained_at)}.", tone="blue"
+        )
+    return Fact(title="Draining", text=f"{who} {_running(node)} {_until(node)}", tone="blue")
+
+
+def _running(node: BackendNode) -> str:
+    count = getattr(node, "in_flight_count", 0)
+    if not count:
+        return "No request is running."
+    return f"{count} request{'s are' if count > 1 else ' is'} still running."
+
+
+def _until(node: BackendNode) -> str:
+    if node.drain_deadline is None:
+        return "No deadline: it waits for the last one."
+    return f"Cut off at {node.drain_deadline:%H:%M} UTC on {node.drain_deadline:%Y-%m-%d}."
+
+
+def _cordon(node: BackendNode) -> Fact | None:
+    if node.cordoned_at is None:
+        return None
+    text = f"By {node.cordoned_by} on {_date(node.cordoned_at)}{_why(node.cordon_reason)}."
+    return Fact(title="Cordoned", text=f"{text} It gets nothing new.", tone="warn")
+
+
+def _quarantine(node: BackendNode) -> Fact | None:
+    if node.quarantined_until is None:
+        return None
+    text = f"{node.quarantine_reason} It gets nothing new until {_date(node.quarantined_until)}."
+    return Fact(title="Quarantined", text=text, tone="warn")
+
+
+def _why(reason: str) -> str:
+    return f": {reason.removesuffix('.')}" if reason else ""
+
+
+def _date(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
