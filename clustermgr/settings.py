@@ -153,7 +153,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["clustermgr.lib.bodies.JsonBody"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_PAGINATION_CLASS": "clustermgr.lib.api.Pages",
     "EXCEPTION_HANDLER": "clustermgr.lib.api.exception_handler",
@@ -164,6 +164,13 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Manage a fleet of inference workers.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
+    # What a fleet can be told to do is nobody's business but its operators'.
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "PREPROCESSING_HOOKS": ["clustermgr.schema.without_trailing_slash"],
+    "ENUM_NAME_OVERRIDES": {"NodeTypeEnum": "nodes.states.NodeType"},
+    "APPEND_COMPONENTS": {
+        "securitySchemes": {"registrationToken": {"type": "http", "scheme": "bearer"}}
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,

@@ -1,10 +1,10 @@
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import include, path, re_path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView
 
 from clustermgr.health import healthz, readyz
-from clustermgr.views import MetricsView
+from clustermgr.views import DocsView, MetricsView, NothingHere
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
@@ -15,5 +15,6 @@ urlpatterns = [
     path("metrics", MetricsView.as_view()),
     path("api/", include("nodes.api.urls")),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
-    path("api/docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    path("api/docs", DocsView.as_view(url_name="schema"), name="docs"),
+    re_path("^api/", NothingHere.as_view()),
 ]

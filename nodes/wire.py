@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from clustermgr.lib import gojson
 from clustermgr.lib.errors import InvalidInput, NodeRefused
 from clustermgr.lib.gojson import GoObject
 from nodes.labelling import check_all
@@ -161,8 +162,8 @@ _PLAIN = msgspec.json.Decoder(_PlainReport)
 
 def _loosely(raw: bytes) -> object:
     try:
-        return json.loads(raw) if raw else {}
-    except (ValueError, RecursionError):
+        return gojson.parse(raw)
+    except InvalidInput:
         return {}
 
 

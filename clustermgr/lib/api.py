@@ -14,6 +14,10 @@ from rest_framework.views import exception_handler as drf_handler
 
 from clustermgr.lib.errors import DomainError, InvalidInput
 
+# What LocalAI's clients tell apart
+KINDS = {401: "authentication_error", 403: "authorization_error"}
+LARGEST_NUMBER = 9  # digits; Python refuses to read numbers of some thousand
+
 
 class Pages(PageNumberPagination):
     """`?page=` and `?page_size=`; a page is never larger than a client can be trusted with."""
@@ -35,6 +39,8 @@ def paged_array(
     Without `page_size` everything comes at once, because clients written for LocalAI expect
     the whole list and would never notice a missing half.
     """
+    if page_size is None and "page" in request.query_params:
+        page_size = Pages.page_size
     size = _number(request, "page_size", page_size, Pages.max_page_size)
     if size is None:
         return Response(show(list(rows)))
@@ -47,7 +53,7 @@ def _number(request: Request, name: str, default: int | None, limit: int | None)
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or not 0 < int(text) < 10**9:
+    if not text.isdecimal() or len(text) > LARGEST_NUMBER or not int(text):
         raise InvalidInput(f"{name} must be a positive number.")
     return min(int(text), limit) if limit else int(text)
 
@@ -69,7 +75,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 def _refusal(status: int, code: str, detail: str) -> Response:
     """Our envelope; `error` repeats it in the shape that LocalAI's clients read."""
-    error = {"code": status, "message": detail, "type": "node_error"}
+    error = {"code": status, "message": detail, "type": KINDS.get(status, "node_error")}
     return Response({"code": code, "detail": detail, "error": error}, status=status)
 
 

@@ -36,6 +36,13 @@ class InvalidInput(DomainError):
     http_status = 400
 
 
+class TooLarge(DomainError):
+    """More than anybody with a reason would send; it was not read to its end."""
+
+    code = "too_large"
+    http_status = 413
+
+
 class Unauthenticated(DomainError):
     """No credential, or one we do not know."""
 

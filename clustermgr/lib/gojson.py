@@ -1,11 +1,54 @@
 """JSON objects the way a Go program reads them, with bounds on everything we would store."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from clustermgr.lib.errors import InvalidInput
 from clustermgr.lib.text import checked
 
 MAX_COUNT = 2**64 - 1
+Pairs = list[tuple[str, Any]]
+
+
+def parse(raw: bytes) -> Any:
+    """Read a document as a Go program does: UTF-8 only, no NaN, of two equal keys the last."""
+    return _parse(raw, dict)
+
+
+def parse_unambiguous(raw: bytes) -> Any:
+    """Read a document in which no key stands twice, and which can be told back as it came."""
+    document = _parse(raw, _unique)
+    if b"\\u" in raw:  # the only way for half a surrogate pair to come in; no reply can carry one
+        _check_unicode(document)
+    return document
+
+
+def _parse(raw: bytes, hook: Callable[[Pairs], dict[str, Any]]) -> Any:
+    if not raw.strip():
+        return {}
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse, object_pairs_hook=hook)
+    except (ValueError, RecursionError):
+        raise InvalidInput("invalid request body") from None
+
+
+def _check_unicode(document: Any) -> None:
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise InvalidInput("The body is not valid Unicode.") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def _unique(pairs: Pairs) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InvalidInput("The body says one thing twice: a key stands in it more than once.")
+    return found
 
 
 class GoObject:

@@ -1,6 +1,6 @@
 """Join tokens and the event log."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.db.models import Count
 from django.utils import timezone
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
 from clustermgr.lib.errors import InvalidInput, NotFound
-from nodes.api.base import OperatorView, operator_schema
+from nodes.api.base import PAGING, OperatorView, findable, one_of, operator_schema
 from nodes.api.serializers import (
     EventOut,
     IssuedTokenOut,
@@ -23,18 +23,29 @@ from nodes.models import ClusterEvent, JoinToken
 from nodes.services import events, jointokens
 from nodes.states import NodeType, Severity
 
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 TOKENS = JoinToken.objects.annotate(node_count=Count("nodes"))
-PAGING = [OpenApiParameter("page", int), OpenApiParameter("page_size", int)]
 
 
 class JoinTokensView(OperatorView):
     needs = {"GET": "nodes.view_jointoken", "POST": "nodes.add_jointoken"}
 
-    @operator_schema(JoinTokenOut(many=True), parameters=PAGING)
+    @operator_schema(
+        "listJoinTokens",
+        "Every join token, without its secret",
+        JoinTokenOut(many=True),
+        parameters=PAGING,
+    )
     def get(self, request: Request) -> Response:
         return paged_array(request, TOKENS.all(), lambda page: JoinTokenOut(page, many=True).data)
 
-    @operator_schema(IssuedTokenOut, code=201, body=JoinTokenIn)
+    @operator_schema(
+        "issueJoinToken",
+        "Make a join token; its secret is shown here and never again",
+        IssuedTokenOut,
+        code=201,
+        body=JoinTokenIn,
+    )
     def post(self, request: Request) -> Response:
         asked = self.valid(JoinTokenIn)
         name = asked.pop("name")
@@ -48,7 +59,7 @@ class JoinTokensView(OperatorView):
 class RevokeTokenView(OperatorView):
     needs = {"POST": "nodes.change_jointoken"}
 
-    @operator_schema(MessageOut)
+    @operator_schema("revokeJoinToken", "Stop a token and every worker that uses it", MessageOut)
     def post(self, request: Request, token_id: int) -> Response:
         token = JoinToken.objects.filter(pk=token_id).first()
         if token is None:
@@ -61,6 +72,8 @@ class EventsView(OperatorView):
     needs = {"GET": "nodes.view_clusterevent"}
 
     @operator_schema(
+        "listEvents",
+        "What happened, newest first",
         EventOut(many=True),
         parameters=[
             OpenApiParameter("node", str, description="Name of the node."),
@@ -72,16 +85,16 @@ class EventsView(OperatorView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """Newest first, fifty at a time unless asked otherwise."""
+        """Fifty at a time unless asked otherwise."""
         asked, rows = request.query_params, ClusterEvent.objects.order_by("-id")
         if node := asked.get("node"):
-            rows = rows.filter(subject=node.replace("\x00", ""))
+            rows = rows.filter(subject=findable("node", node))
         if kind := asked.get("kind"):
-            rows = rows.filter(kind__startswith=kind.replace("\x00", ""))
+            rows = rows.filter(kind__startswith=findable("kind", kind))
         if severity := asked.get("severity"):
-            rows = rows.filter(severity=severity.replace("\x00", ""))
-        if asked.get("unacknowledged") in ("1", "true"):
-            rows = rows.filter(acknowledged_at=None)
+            rows = rows.filter(severity=one_of("severity", severity, Severity))
+        if unseen := asked.get("unacknowledged"):
+            rows = rows.filter(acknowledged_at__isnull=_yes("unacknowledged", unseen))
         if since := asked.get("since"):
             rows = rows.filter(at__gte=_moment(since))
         return paged_array(request, rows, lambda page: EventOut(page, many=True).data, page_size=50)
@@ -90,7 +103,7 @@ class EventsView(OperatorView):
 class AcknowledgeView(OperatorView):
     needs = {"POST": "nodes.change_clusterevent"}
 
-    @operator_schema(MessageOut)
+    @operator_schema("acknowledgeEvent", "Take an event off the attention list", MessageOut)
     def post(self, request: Request, event_id: int) -> Response:
         event = ClusterEvent.objects.filter(pk=event_id).first()
         if event is None:
@@ -99,11 +112,17 @@ class AcknowledgeView(OperatorView):
         return Response({"message": "event acknowledged"})
 
 
+def _yes(name: str, text: str) -> bool:
+    if text.lower() not in TRUTHS:
+        raise InvalidInput(f"{name} must be true or false.")
+    return TRUTHS[text.lower()]
+
+
 def _moment(text: str) -> datetime:
     try:
         moment = parse_datetime(text.replace(" ", "+"))  # a + in a query string is a space
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidInput("since must be a moment in RFC 3339, like 2030-01-01T12:00:00Z.")
-    return moment
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)  # PostgreSQL does not know every offset that Python does
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput("since must be a moment in RFC 3339, like 2030-01-01T12:00:00Z.")

@@ -1,33 +1,50 @@
 """What the operator's endpoints share: a permission per verb, one node by its id, ETags."""
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
+from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from clustermgr.lib.bodies import with_length
 from clustermgr.lib.errors import InvalidInput, NotFound
+from clustermgr.lib.text import checked
 from nodes.api.serializers import ErrorOut, NodeOut
 from nodes.models import BackendNode
 from nodes.services import labels
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Response])
-ERRORS = {code: OpenApiResponse(ErrorOut) for code in (400, 401, 403, 404, 409, 412)}
+ERRORS = {code: OpenApiResponse(ErrorOut) for code in (400, 401, 403, 404, 405, 406, 409, 412)}
+# Only who sends a body can send a wrong one
+BODY_ERRORS = {code: OpenApiResponse(ErrorOut) for code in (413, 415)}
+VERSION = re.compile(r'(?:W/)?"?([0-9]{1,19})"?')
 IF_MATCH = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, description="The ETag the edit is based on."
 )
 
 
+PAGING = [
+    OpenApiParameter("page", int),
+    OpenApiParameter("page_size", int, description="Lists of LocalAI's come whole without it."),
+]
+
+
 def operator_schema(
-    success: Any, *, code: int = 200, body: Any = None, **more: Any
+    operation: str, summary: str, success: Any, *, code: int = 200, body: Any = None, **more: Any
 ) -> Callable[[Endpoint], Endpoint]:
-    responses = {code: success or OpenApiResponse(), **ERRORS}
+    """Describe an endpoint: its name for programs, its promise for people, its shapes."""
     decorator: Callable[[Endpoint], Endpoint] = extend_schema(
-        request=body, responses=responses, **more
+        operation_id=operation,
+        summary=summary,
+        request=body,
+        responses={code: success or OpenApiResponse(), **ERRORS, **(BODY_ERRORS if body else {})},
+        **more,
     )
     return decorator
 
@@ -45,6 +62,10 @@ class HasVerbPermission(BasePermission):
 class OperatorView(APIView):
     permission_classes = (IsAuthenticated, HasVerbPermission)
     needs: ClassVar[dict[str, str]] = {}
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        with_length(request)
+        return super().initialize_request(request, *args, **kwargs)
 
     @property
     def actor(self) -> str:
@@ -64,16 +85,28 @@ class OperatorView(APIView):
         tag = self.request.headers.get("If-Match", "*")
         if tag == "*":
             return None
-        number = tag.removeprefix("W/").strip('"')
-        if not number.isdecimal():
+        found = VERSION.fullmatch(tag)
+        if found is None:
             raise InvalidInput("If-Match must be an ETag that this API gave out.")
-        return int(number)
+        return int(found[1])
 
     def valid(self, serializer: Any) -> dict[str, Any]:
         body = serializer(data=self.request.data)
         body.is_valid(raise_exception=True)
         validated: dict[str, Any] = body.validated_data
         return validated
+
+
+def one_of(name: str, value: str, choices: Any) -> Any:
+    """A query parameter's value among `choices`, or a refusal: a typo must not mean everything."""
+    if value not in choices.values:
+        raise InvalidInput(f"{name} must be one of {', '.join(choices.values)}.")
+    return choices(value)
+
+
+def findable(name: str, value: str) -> str:
+    """A query parameter's value if a row could hold it."""
+    return checked(value, field=name, limit=1024)
 
 
 def etag(node: BackendNode) -> dict[str, str]:

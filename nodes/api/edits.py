@@ -1,7 +1,6 @@
 """Labels, taints and capacity overrides; each edit honours If-Match."""
 
 from django.utils import timezone
-from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -10,33 +9,49 @@ from nodes.api.base import IF_MATCH, OperatorView, etag, operator_schema
 from nodes.api.serializers import (
     BudgetIn,
     BudgetOut,
-    LabelsField,
     ResetOut,
     SlotsIn,
     SlotsOut,
     TaintOut,
 )
+from nodes.labelling import MAX_LABELS, MAX_VALUE
 from nodes.models import BackendNode
 from nodes.services import capacity, labels, taints
 from nodes.taints import Taint
 
 EDIT = "nodes.label_backendnode"
-LABELS = LabelsField()
+LABELS = {
+    "type": "object",
+    "maxProperties": MAX_LABELS,
+    "additionalProperties": {"type": "string", "maxLength": MAX_VALUE},
+}
 
 
 class LabelsView(OperatorView):
     needs = {"GET": "nodes.view_backendnode", "PUT": EDIT, "PATCH": EDIT}
 
-    @operator_schema(OpenApiTypes.OBJECT)
+    @operator_schema("listNodeLabels", "The labels in effect, whoever set them", LABELS)
     def get(self, request: Request, node_id: str) -> Response:
         return self._labels(self.node(node_id))
 
-    @operator_schema(OpenApiTypes.OBJECT, body=LABELS, parameters=[IF_MATCH])
+    @operator_schema(
+        "replaceNodeLabels",
+        "Replace the labels that operators set",
+        LABELS,
+        body={"application/json": LABELS},
+        parameters=[IF_MATCH],
+    )
     def put(self, request: Request, node_id: str) -> Response:
         """Replace the labels that operators set; a worker's own stay its own."""
         return self._edit(labels.replace_admin, node_id)
 
-    @operator_schema(OpenApiTypes.OBJECT, body=LABELS, parameters=[IF_MATCH])
+    @operator_schema(
+        "mergeNodeLabels",
+        "Set these labels and leave the others alone",
+        LABELS,
+        body={"application/json": LABELS},
+        parameters=[IF_MATCH],
+    )
     def patch(self, request: Request, node_id: str) -> Response:
         return self._edit(labels.merge_admin, node_id)
 
@@ -59,7 +74,9 @@ class LabelsView(OperatorView):
 class LabelView(OperatorView):
     needs = {"DELETE": EDIT}
 
-    @operator_schema(None, code=204, parameters=[IF_MATCH])
+    @operator_schema(
+        "deleteNodeLabel", "Take an operator's label away", None, code=204, parameters=[IF_MATCH]
+    )
     def delete(self, request: Request, node_id: str, key: str) -> Response:
         labels.remove_admin(
             self.node(node_id),
@@ -74,12 +91,18 @@ class LabelView(OperatorView):
 class TaintsView(OperatorView):
     needs = {"GET": "nodes.view_backendnode", "PUT": EDIT}
 
-    @operator_schema(TaintOut(many=True))
+    @operator_schema("listNodeTaints", "What keeps work away from a node", TaintOut(many=True))
     def get(self, request: Request, node_id: str) -> Response:
         node = self.node(node_id)
         return Response(TaintOut(node.taints.all(), many=True).data, headers=etag(node))
 
-    @operator_schema(TaintOut(many=True), body=TaintOut(many=True), parameters=[IF_MATCH])
+    @operator_schema(
+        "replaceNodeTaints",
+        "Give a node exactly these taints",
+        TaintOut(many=True),
+        body=TaintOut(many=True),
+        parameters=[IF_MATCH],
+    )
     def put(self, request: Request, node_id: str) -> Response:
         body = TaintOut(data=request.data, many=True)
         body.is_valid(raise_exception=True)
@@ -96,7 +119,13 @@ class TaintsView(OperatorView):
 class MaxReplicasView(OperatorView):
     needs = {"PUT": EDIT, "DELETE": EDIT}
 
-    @operator_schema(SlotsOut, body=SlotsIn, parameters=[IF_MATCH])
+    @operator_schema(
+        "setMaxReplicas",
+        "Fix how many replicas of one model fit",
+        SlotsOut,
+        body=SlotsIn,
+        parameters=[IF_MATCH],
+    )
     def put(self, request: Request, node_id: str) -> Response:
         node = capacity.set_max_replicas(
             self.node(node_id),
@@ -108,7 +137,9 @@ class MaxReplicasView(OperatorView):
         value = node.max_replicas_per_model
         return Response({"max_replicas_per_model": value}, headers=etag(node))
 
-    @operator_schema(ResetOut, parameters=[IF_MATCH])
+    @operator_schema(
+        "resetMaxReplicas", "Go back to the worker's own number", ResetOut, parameters=[IF_MATCH]
+    )
     def delete(self, request: Request, node_id: str) -> Response:
         node = capacity.reset_max_replicas(
             self.node(node_id),
@@ -122,7 +153,13 @@ class MaxReplicasView(OperatorView):
 class VramBudgetView(OperatorView):
     needs = {"PUT": EDIT, "DELETE": EDIT}
 
-    @operator_schema(BudgetOut, body=BudgetIn, parameters=[IF_MATCH])
+    @operator_schema(
+        "setVramBudget",
+        "Fix how much VRAM may be used",
+        BudgetOut,
+        body=BudgetIn,
+        parameters=[IF_MATCH],
+    )
     def put(self, request: Request, node_id: str) -> Response:
         node = capacity.set_vram_budget(
             self.node(node_id),
@@ -133,7 +170,9 @@ class VramBudgetView(OperatorView):
         )
         return Response({"vram_budget": node.vram_budget}, headers=etag(node))
 
-    @operator_schema(ResetOut, parameters=[IF_MATCH])
+    @operator_schema(
+        "resetVramBudget", "Go back to the worker's own budget", ResetOut, parameters=[IF_MATCH]
+    )
     def delete(self, request: Request, node_id: str) -> Response:
         node = capacity.reset_vram_budget(
             self.node(node_id),

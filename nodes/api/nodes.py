@@ -10,7 +10,15 @@ from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
 from clustermgr.lib.errors import Conflict, InvalidInput
-from nodes.api.base import OperatorView, node_response, nodes_json, operator_schema
+from nodes.api.base import (
+    PAGING,
+    OperatorView,
+    findable,
+    node_response,
+    nodes_json,
+    one_of,
+    operator_schema,
+)
 from nodes.api.serializers import (
     ApprovedOut,
     ClusterOut,
@@ -18,8 +26,8 @@ from nodes.api.serializers import (
     MessageOut,
     NodeOut,
     ReasonIn,
-    ReplicaOut,
 )
+from nodes.api.worker_serializers import ReplicaOut
 from nodes.models import BackendNode, NodeModel
 from nodes.querysets import BackendNodeQuerySet
 from nodes.selectors import Selector
@@ -35,15 +43,16 @@ FILTERS = [
     OpenApiParameter("label", str, description="A selector: tier=fast,gpu.vram in (24GB,48GB)"),
     OpenApiParameter("search", str, description="Part of the name."),
     OpenApiParameter("ordering", str, enum=[*ORDERINGS, *(f"-{name}" for name in ORDERINGS)]),
-    OpenApiParameter("page", int),
-    OpenApiParameter("page_size", int, description="Without it the whole list comes, as upstream."),
+    *PAGING,
 ]
 
 
 class NodeListView(OperatorView):
     needs = VIEW
 
-    @operator_schema(NodeOut(many=True), parameters=FILTERS)
+    @operator_schema(
+        "listNodes", "Every node that is not retired", NodeOut(many=True), parameters=FILTERS
+    )
     def get(self, request: Request) -> Response:
         rows = filtered(BackendNode.objects.with_load(), request.query_params)
         return paged_array(request, rows, nodes_json)
@@ -52,11 +61,11 @@ class NodeListView(OperatorView):
 class NodeView(OperatorView):
     needs = {**VIEW, "DELETE": "nodes.retire_backendnode"}
 
-    @operator_schema(NodeOut)
+    @operator_schema("getNode", "One node", NodeOut)
     def get(self, request: Request, node_id: str) -> Response:
         return node_response(self.node(node_id))
 
-    @operator_schema(MessageOut)
+    @operator_schema("deleteNode", "Retire a node that is away", MessageOut)
     def delete(self, request: Request, node_id: str) -> Response:
         """Retire a node that is away. A live one would beat on into nowhere: retire it by name."""
         node = self.node(node_id)
@@ -69,7 +78,7 @@ class NodeView(OperatorView):
 class ApproveView(OperatorView):
     needs = {"POST": "nodes.approve_backendnode"}
 
-    @operator_schema(ApprovedOut)
+    @operator_schema("approveNode", "Let a pending node work", ApprovedOut)
     def post(self, request: Request, node_id: str) -> Response:
         node = registration.approve(self.node(node_id), by=self.actor, now=timezone.now())
         facts = {"id": str(node.pk), "name": node.name, "node_type": node.node_type}
@@ -79,7 +88,9 @@ class ApproveView(OperatorView):
 class DrainView(OperatorView):
     needs = {"POST": "nodes.drain_backendnode"}
 
-    @operator_schema(MessageOut, body=DrainIn)
+    @operator_schema(
+        "drainNode", "Take a node out of rotation until it is empty", MessageOut, body=DrainIn
+    )
     def post(self, request: Request, node_id: str) -> Response:
         asked, now = self.valid(DrainIn), timezone.now()
         seconds = asked["deadline_seconds"]
@@ -93,7 +104,7 @@ class DrainView(OperatorView):
 class ResumeView(OperatorView):
     needs = {"POST": "nodes.drain_backendnode"}
 
-    @operator_schema(MessageOut)
+    @operator_schema("resumeNode", "End a drain, whoever ordered it", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         draining.resume(self.node(node_id), by=self.actor, now=timezone.now())
         return Response({"message": "node resumed"})
@@ -102,7 +113,7 @@ class ResumeView(OperatorView):
 class CordonView(OperatorView):
     needs = {"POST": "nodes.cordon_backendnode"}
 
-    @operator_schema(MessageOut, body=ReasonIn)
+    @operator_schema("cordonNode", "Put nothing new on a node", MessageOut, body=ReasonIn)
     def post(self, request: Request, node_id: str) -> Response:
         reason = self.valid(ReasonIn)["reason"]
         lifecycle.cordon(self.node(node_id), by=self.actor, reason=reason, now=timezone.now())
@@ -112,7 +123,7 @@ class CordonView(OperatorView):
 class UncordonView(OperatorView):
     needs = {"POST": "nodes.cordon_backendnode"}
 
-    @operator_schema(MessageOut)
+    @operator_schema("uncordonNode", "Let new work come to a node again", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         lifecycle.uncordon(self.node(node_id), by=self.actor, now=timezone.now())
         return Response({"message": "node uncordoned"})
@@ -121,7 +132,7 @@ class UncordonView(OperatorView):
 class ReleaseView(OperatorView):
     needs = {"POST": "nodes.cordon_backendnode"}
 
-    @operator_schema(MessageOut)
+    @operator_schema("releaseNode", "End a quarantine before its time", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         sweeping.release_quarantine(self.node(node_id), by=self.actor, now=timezone.now())
         return Response({"message": "node released from quarantine"})
@@ -130,7 +141,7 @@ class ReleaseView(OperatorView):
 class RetireView(OperatorView):
     needs = {"POST": "nodes.retire_backendnode"}
 
-    @operator_schema(MessageOut, body=ReasonIn)
+    @operator_schema("retireNode", "Send a node away for good", MessageOut, body=ReasonIn)
     def post(self, request: Request, node_id: str) -> Response:
         reason = self.valid(ReasonIn)["reason"]
         retirement.retire(self.node(node_id), by=self.actor, reason=reason, now=timezone.now())
@@ -140,7 +151,7 @@ class RetireView(OperatorView):
 class ReadmitView(OperatorView):
     needs = {"POST": "nodes.retire_backendnode"}
 
-    @operator_schema(MessageOut)
+    @operator_schema("readmitNode", "Undo a retirement; the node waits for approval", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         retirement.readmit(self.node(node_id), by=self.actor, now=timezone.now())
         return Response({"message": "node readmitted; it waits for approval"})
@@ -149,7 +160,9 @@ class ReadmitView(OperatorView):
 class ReleaseTokenView(OperatorView):
     needs = {"POST": "nodes.retire_backendnode"}
 
-    @operator_schema(MessageOut)
+    @operator_schema(
+        "releaseNodeToken", "Let the next registration bring another token", MessageOut
+    )
     def post(self, request: Request, node_id: str) -> Response:
         retirement.release_token(self.node(node_id), by=self.actor, now=timezone.now())
         return Response({"message": "the next registration may use another token"})
@@ -158,18 +171,21 @@ class ReleaseTokenView(OperatorView):
 class NodeModelsView(OperatorView):
     needs = {"GET": "nodes.view_nodemodel"}
 
-    @operator_schema(ReplicaOut(many=True))
+    @operator_schema("listNodeModels", "Every replica on one node", ReplicaOut(many=True))
     def get(self, request: Request, node_id: str) -> Response:
         rows = self.node(node_id).replicas.order_by("model_name", "replica_index")
         return Response(ReplicaOut(rows, many=True).data)
 
 
 class ServingModelsView(OperatorView):
-    """Every replica a request could be sent to right now."""
-
     needs = {"GET": "nodes.view_nodemodel"}
 
-    @operator_schema(ReplicaOut(many=True))
+    @operator_schema(
+        "listServingModels",
+        "Every replica that can serve right now",
+        ReplicaOut(many=True),
+        parameters=PAGING,
+    )
     def get(self, request: Request) -> Response:
         rows = NodeModel.objects.serving().order_by("model_name", "node__name", "replica_index")
         return paged_array(request, rows, lambda page: ReplicaOut(page, many=True).data)
@@ -178,7 +194,7 @@ class ServingModelsView(OperatorView):
 class ClusterView(OperatorView):
     needs = VIEW
 
-    @operator_schema(ClusterOut)
+    @operator_schema("getCluster", "The cluster in a handful of numbers", ClusterOut)
     def get(self, request: Request) -> Response:
         return Response(ClusterOut(overview.cluster()).data)
 
@@ -186,22 +202,16 @@ class ClusterView(OperatorView):
 def filtered(rows: BackendNodeQuerySet, asked: Any) -> BackendNodeQuerySet:
     """Apply the query parameters; one that means nothing is refused, never ignored."""
     status = asked.get("status")
-    rows = rows.in_status(_one_of("status", status, NodeStatus)) if status else rows.present()
+    rows = rows.in_status(one_of("status", status, NodeStatus)) if status else rows.present()
     if kind := asked.get("type"):
-        rows = rows.filter(node_type=_one_of("type", kind, NodeType))
+        rows = rows.filter(node_type=one_of("type", kind, NodeType))
     if gpu := asked.get("gpu"):
-        rows = rows.filter(gpu_vendor="" if gpu == "none" else gpu)
+        rows = rows.filter(gpu_vendor="" if gpu == "none" else findable("gpu", gpu))
     if label := asked.get("label"):
         rows = rows.matching(Selector.parse(label))
     if search := asked.get("search"):
-        rows = rows.filter(name__icontains=search.replace("\x00", ""))
+        rows = rows.filter(name__icontains=findable("search", search))
     ordering = asked.get("ordering") or "name"
     if ordering.removeprefix("-") not in ORDERINGS:
         raise InvalidInput(f"ordering must be one of {', '.join(ORDERINGS)}, or - and one of them.")
     return rows.order_by(ordering, "name")
-
-
-def _one_of(name: str, value: str, choices: Any) -> Any:
-    if value not in choices.values:
-        raise InvalidInput(f"{name} must be one of {', '.join(choices.values)}.")
-    return choices(value)

@@ -1,23 +1,22 @@
 """Shapes on the wire. `XxxIn` is what we accept, `XxxOut` what we answer; never one for both."""
 
-from typing import Any
-
 from rest_framework import serializers
 
-from nodes.fields import UINT64_MAX
+from nodes.api.fields import ByteCount, Text, Whole
 from nodes.models import BackendNode
-from nodes.states import NodeStatus, NodeType, ReplicaState, Severity, TaintEffect
-
-
-class ByteCount(serializers.IntegerField):
-    """An unsigned 64-bit number, as workers count bytes."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 0, "max_value": UINT64_MAX, **kwargs})
+from nodes.states import NodeStatus, NodeType, Severity, TaintEffect
 
 
 class MessageOut(serializers.Serializer):
     message = serializers.CharField()
+
+
+class LocalAIErrorOut(serializers.Serializer):
+    """The same once more, in the shape LocalAI's clients read."""
+
+    code = serializers.IntegerField()
+    message = serializers.CharField()
+    type = serializers.CharField()
 
 
 class ErrorOut(serializers.Serializer):
@@ -25,90 +24,14 @@ class ErrorOut(serializers.Serializer):
 
     code = serializers.CharField()
     detail = serializers.CharField()
-
-
-class WorkerErrorOut(serializers.Serializer):
-    """LocalAI's shapes: an object, or plain text when the token itself was refused."""
-
-    error = serializers.JSONField()
-
-
-class RegisterIn(serializers.Serializer):
-    """Documents POST /api/node/register; nodes.wire reads it, as tolerant as a Go program."""
-
-    name = serializers.CharField(max_length=255)
-    token = serializers.CharField()
-    node_type = serializers.ChoiceField(NodeType.choices, required=False)
-    address = serializers.CharField(max_length=512, required=False)
-    http_address = serializers.CharField(max_length=512, required=False)
-    total_vram = ByteCount(required=False)
-    available_vram = ByteCount(required=False)
-    total_ram = ByteCount(required=False)
-    available_ram = ByteCount(required=False)
-    total_disk = ByteCount(required=False)
-    available_disk = ByteCount(required=False)
-    gpu_vendor = serializers.CharField(max_length=32, required=False, allow_blank=True)
-    gpu_compute_capability = serializers.CharField(max_length=16, required=False, allow_blank=True)
-    capability = serializers.CharField(max_length=64, required=False, allow_blank=True)
-    max_replicas_per_model = serializers.IntegerField(required=False, max_value=10_000)
-    vram_budget = serializers.CharField(max_length=32, required=False, allow_blank=True)
-    labels = serializers.DictField(
-        child=serializers.CharField(max_length=255, allow_blank=True), required=False
-    )
-    boot_id = serializers.CharField(max_length=64, required=False, allow_blank=True)
-
-
-class RegisterOut(serializers.Serializer):
-    id = serializers.UUIDField()
-    name = serializers.CharField()
-    node_type = serializers.CharField()
-    status = serializers.CharField()
-    created_at = serializers.DateTimeField()
-
-
-class HeartbeatIn(serializers.Serializer):
-    available_vram = ByteCount(required=False)
-    total_vram = ByteCount(required=False)
-    available_ram = ByteCount(required=False)
-    available_disk = ByteCount(required=False)
-    total_disk = ByteCount(required=False)
-    gpu_vendor = serializers.CharField(required=False)
-
-
-class ReplicaOut(serializers.Serializer):
-    """LocalAI's NodeModel; its optional keys are left out when empty."""
-
-    OPTIONAL = (
-        *("loading_by", "backend_type", "config_revision", "effective_options_hash"),
-        *("cleanup_error", "cleanup_attempts", "cleanup_next_retry_at"),
-    )
-
-    id = serializers.UUIDField()
-    node_id = serializers.UUIDField()
-    model_name = serializers.CharField()
-    replica_index = serializers.IntegerField()
-    address = serializers.CharField()
-    state = serializers.ChoiceField(ReplicaState.choices)
-    in_flight = serializers.IntegerField()
-    last_used = serializers.DateTimeField()
-    loading_by = serializers.CharField(required=False)
-    backend_type = serializers.CharField(required=False)
-    config_revision = serializers.CharField(required=False)
-    effective_options_hash = serializers.CharField(required=False)
-    cleanup_error = serializers.CharField(required=False)
-    cleanup_attempts = serializers.IntegerField(required=False)
-    cleanup_next_retry_at = serializers.DateTimeField(required=False)
-    created_at = serializers.DateTimeField()
-    updated_at = serializers.DateTimeField()
-
-    def to_representation(self, instance: Any) -> dict[str, Any]:
-        shown: dict[str, Any] = super().to_representation(instance)
-        return {key: value for key, value in shown.items() if value or key not in self.OPTIONAL}
+    error = LocalAIErrorOut()
+    # DRF takes declared fields out of the class: its own `errors` stays what it was
+    errors = serializers.JSONField(required=False)  # type: ignore[assignment]
 
 
 class TaintOut(serializers.Serializer):
-    key = serializers.CharField(max_length=128)
-    value = serializers.CharField(max_length=255, allow_blank=True, default="")
+    key = Text(max_length=128)
+    value = Text(max_length=255, allow_blank=True, default="")
     effect = serializers.ChoiceField(TaintEffect.choices, default=TaintEffect.NO_SCHEDULE)
 
 
@@ -145,19 +68,19 @@ class NodeOut(serializers.Serializer):
     # Ours: the facts behind the status, each on its own
     liveness = serializers.CharField()
     liveness_reason = serializers.CharField()
-    approved_at = serializers.DateTimeField()
+    approved_at = serializers.DateTimeField(allow_null=True)
     approved_by = serializers.CharField()
-    cordoned_at = serializers.DateTimeField()
+    cordoned_at = serializers.DateTimeField(allow_null=True)
     cordoned_by = serializers.CharField()
     cordon_reason = serializers.CharField()
-    drain_requested_at = serializers.DateTimeField()
+    drain_requested_at = serializers.DateTimeField(allow_null=True)
     drain_requested_by = serializers.CharField()
-    drain_deadline = serializers.DateTimeField()
-    drained_at = serializers.DateTimeField()
-    left_at = serializers.DateTimeField()
-    quarantined_until = serializers.DateTimeField()
+    drain_deadline = serializers.DateTimeField(allow_null=True)
+    drained_at = serializers.DateTimeField(allow_null=True)
+    left_at = serializers.DateTimeField(allow_null=True)
+    quarantined_until = serializers.DateTimeField(allow_null=True)
     quarantine_reason = serializers.CharField()
-    retired_at = serializers.DateTimeField()
+    retired_at = serializers.DateTimeField(allow_null=True)
     retired_by = serializers.CharField()
     retire_reason = serializers.CharField()
     taints = serializers.SerializerMethodField()
@@ -175,11 +98,11 @@ class NodeOut(serializers.Serializer):
 
 
 class ReasonIn(serializers.Serializer):
-    reason = serializers.CharField(max_length=255, required=False, allow_blank=True, default="")
+    reason = Text(max_length=255, required=False, allow_blank=True, default="")
 
 
 class DrainIn(ReasonIn):
-    deadline_seconds = serializers.IntegerField(
+    deadline_seconds = Whole(
         min_value=1, max_value=7 * 24 * 3600, required=False, allow_null=True, default=None
     )
 
@@ -192,11 +115,13 @@ class ApprovedOut(MessageOut):
 
 
 class LabelsField(serializers.DictField):
-    child = serializers.CharField(max_length=255, allow_blank=True, trim_whitespace=False)
+    """Bounds as labelling.check_all has them, which does the checking."""
+
+    child = Text(max_length=255, allow_blank=True, trim_whitespace=False)
 
 
 class SlotsIn(serializers.Serializer):
-    value = serializers.IntegerField(min_value=1, max_value=1024)
+    value = Whole(min_value=1, max_value=1024)
 
 
 class SlotsOut(serializers.Serializer):
@@ -204,7 +129,7 @@ class SlotsOut(serializers.Serializer):
 
 
 class BudgetIn(serializers.Serializer):
-    value = serializers.CharField(max_length=32, allow_blank=True)
+    value = Text(max_length=32, allow_blank=True)
 
 
 class BudgetOut(serializers.Serializer):
@@ -216,13 +141,16 @@ class ResetOut(serializers.Serializer):
 
 
 class JoinTokenIn(serializers.Serializer):
-    name = serializers.CharField(max_length=100)
+    name = Text(max_length=100)
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
-    max_nodes = serializers.IntegerField(
+    max_nodes = Whole(
         required=False, allow_null=True, default=None, min_value=1, max_value=1_000_000
     )
     allowed_types = serializers.ListField(
-        child=serializers.ChoiceField(NodeType.choices), required=False, default=list
+        child=serializers.ChoiceField(NodeType.choices),
+        max_length=len(NodeType),
+        required=False,
+        default=list,
     )
     labels = LabelsField(required=False, default=dict)
     auto_approve = serializers.BooleanField(required=False, default=False)
@@ -235,17 +163,17 @@ class JoinTokenOut(serializers.Serializer):
     prefix = serializers.CharField()
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField()
-    expires_at = serializers.DateTimeField()
-    revoked_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
     revoked_by = serializers.CharField()
-    max_nodes = serializers.IntegerField()
+    max_nodes = serializers.IntegerField(allow_null=True)
     allowed_types = serializers.ListField(child=serializers.CharField())
     labels = serializers.DictField(child=serializers.CharField())
     auto_approve = serializers.BooleanField()
     one_machine = serializers.BooleanField()
     bound_name = serializers.CharField()
     from_environment = serializers.BooleanField()
-    last_used_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
     node_count = serializers.IntegerField()
 
 
@@ -259,19 +187,19 @@ class EventOut(serializers.Serializer):
     at = serializers.DateTimeField()
     kind = serializers.CharField()
     severity = serializers.ChoiceField(Severity.choices)
-    node_id = serializers.UUIDField()
+    node_id = serializers.UUIDField(allow_null=True)
     subject = serializers.CharField()
     actor = serializers.CharField()
     reason = serializers.CharField()
     before = serializers.JSONField()
     after = serializers.JSONField()
     request_id = serializers.CharField()
-    acknowledged_at = serializers.DateTimeField()
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
     acknowledged_by = serializers.CharField()
 
 
 class ClusterOut(serializers.Serializer):
     nodes = serializers.DictField(child=serializers.IntegerField())
-    holding_since = serializers.DateTimeField()
+    holding_since = serializers.DateTimeField(allow_null=True)
     holding_reason = serializers.CharField()
     attention = serializers.IntegerField()

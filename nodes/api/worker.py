@@ -1,23 +1,23 @@
 """What workers call, byte-compatible with LocalAI's: no redirects, its two error shapes."""
 
 import hmac
-import json
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import RequestDataTooBig
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from clustermgr.lib.errors import DomainError, InvalidInput, NotFound, Unauthenticated
+from clustermgr.lib import gojson
+from clustermgr.lib.bodies import bounded
+from clustermgr.lib.errors import DomainError, NotFound, Unauthenticated
 from nodes.api.base import Endpoint
-from nodes.api.serializers import (
+from nodes.api.serializers import MessageOut
+from nodes.api.worker_serializers import (
     HeartbeatIn,
-    MessageOut,
     RegisterIn,
     RegisterOut,
     ReplicaOut,
@@ -34,10 +34,16 @@ ERRORS = {
 
 
 def worker_schema(
-    success: Any, *, code: int = 200, body: Any = None
+    operation: str, summary: str, success: Any, *, code: int = 200, body: Any = None
 ) -> Callable[[Endpoint], Endpoint]:
+    """Describe an endpoint; the registration token is checked by the view, not by DRF."""
     decorator: Callable[[Endpoint], Endpoint] = extend_schema(
-        tags=["worker"], request=body, responses={code: success, **ERRORS}
+        operation_id=operation,
+        summary=summary,
+        tags=["worker"],
+        auth=[{"registrationToken": []}],  # type: ignore[list-item]
+        request=body,
+        responses={code: success, **ERRORS},
     )
     return decorator
 
@@ -57,12 +63,17 @@ class WorkerView(APIView):
     permission_classes = ()
     token: JoinToken
 
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        """JSON, whatever a worker or its proxy says it accepts."""
+        return super().perform_content_negotiation(request, force=True)
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         try:
             self.token = jointokens.authenticate(
                 secret_of(request),
-                source=request.META.get("REMOTE_ADDR", "a socket"),
+                # A server on a Unix socket knows no address
+                source=request.META.get("REMOTE_ADDR", ""),
                 now=timezone.now(),
             )
         except DomainError as refusal:
@@ -85,18 +96,11 @@ class WorkerView(APIView):
 
     def body(self) -> Any:
         """The JSON body; an empty one is an empty object, whatever its content type."""
-        try:
-            raw = self.request._request.body
-        except RequestDataTooBig:
-            raise InvalidInput("The request body is too large.") from None
-        try:
-            return json.loads(raw) if raw.strip() else {}
-        except (ValueError, RecursionError):
-            raise InvalidInput("invalid request body") from None
+        return gojson.parse(bounded(self.request._request))
 
 
 class RegisterView(WorkerView):
-    @worker_schema(RegisterOut, code=201, body=RegisterIn)
+    @worker_schema("registerWorker", "Join, or renew", RegisterOut, code=201, body=RegisterIn)
     def post(self, request: Request) -> Response:
         asked = RegisterRequest.decode(self.body())
         _check_body_token(asked.token, secret_of(request))
@@ -114,41 +118,39 @@ class RegisterView(WorkerView):
 class HeartbeatView(WorkerView):
     """The thorough way in; nodes.api.door answers the beats it has seen admitted here."""
 
-    @worker_schema(MessageOut, body=HeartbeatIn)
+    @worker_schema("workerHeartbeat", "I am alive", MessageOut, body=HeartbeatIn)
     def post(self, request: Request, node_id: str) -> Response:
         node = self.node(node_id)
-        try:
-            report = HeartbeatReport.read(request._request.body)
-        except RequestDataTooBig:  # upstream ignores bodies it cannot read: the beat counts
-            report = HeartbeatReport()
+        # Like upstream, whatever the body says: the beat itself counts
+        report = HeartbeatReport.read(bounded(request._request))
         beat = beating.Beat(node_id=node.pk, received_at=timezone.now(), report=report)
         beating.record([beat])
         return Response({"message": "heartbeat received"})
 
 
 class DrainView(WorkerView):
-    @worker_schema(MessageOut)
+    @worker_schema("workerDrain", "I am about to stop", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         draining.worker_drain(self.node(node_id), now=timezone.now())
         return Response({"message": "node set to draining"})
 
 
 class ResumeView(WorkerView):
-    @worker_schema(MessageOut)
+    @worker_schema("workerResume", "I am not stopping after all", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         draining.worker_resume(self.node(node_id), now=timezone.now())
         return Response({"message": "node resumed"})
 
 
 class DeregisterView(WorkerView):
-    @worker_schema(MessageOut)
+    @worker_schema("workerDeregister", "I stop now", MessageOut)
     def post(self, request: Request, node_id: str) -> Response:
         lifecycle.leave(self.node(node_id), now=timezone.now())
         return Response({"message": "node set to offline"})
 
 
 class NodeView(WorkerView):
-    @worker_schema(MessageOut)
+    @worker_schema("workerDelete", "I stop now; the same as deregister", MessageOut)
     def delete(self, request: Request, node_id: str) -> Response:
         lifecycle.leave(self.node(node_id), now=timezone.now())
         return Response({"message": "node set to offline"})
@@ -157,7 +159,7 @@ class NodeView(WorkerView):
 class ModelsView(WorkerView):
     """What a stopping worker polls until nothing is in flight."""
 
-    @worker_schema(ReplicaOut(many=True))
+    @worker_schema("listWorkerModels", "What still runs on me", ReplicaOut(many=True))
     def get(self, request: Request, node_id: str) -> Response:
         rows = self.node(node_id).replicas.order_by("model_name", "replica_index")
         return Response(ReplicaOut(rows, many=True).data)

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db import transaction
 
 from clustermgr.lib.errors import Conflict
-from nodes.labelling import AUTO_KEYS, auto_labels, check_all
+from nodes.labelling import AUTO_KEYS, auto_labels, check_all, check_key
 from nodes.models import BackendNode, NodeLabel
 from nodes.services import announce, editing, events
 from nodes.states import LABEL_PRECEDENCE, LabelSource
@@ -30,7 +30,8 @@ def effective(node_ids: Collection[UUID]) -> dict[UUID, dict[str, str]]:
     rows = NodeLabel.objects.filter(node__in=node_ids).weakest_first()
     for node_id, key, value in rows.values_list("node_id", "key", "value"):
         found[node_id][key] = value
-    return found
+    # As Go writes a map, and so that an answer does not change while its labels do not
+    return {node_id: dict(sorted(labels.items())) for node_id, labels in found.items()}
 
 
 @transaction.atomic
@@ -103,6 +104,7 @@ def remove_admin(
     node: BackendNode, key: str, *, by: str, now: datetime, expected_version: int | None = None
 ) -> BackendNode:
     """Take an operator's label away; the next owner's value shows again. Absent: nothing to do."""
+    check_key(key)
     held = editing.hold(node, expected_version=expected_version)
     owned = _owned(held)
     mine = dict(owned[LabelSource.ADMIN])

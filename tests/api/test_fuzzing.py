@@ -1,0 +1,89 @@
+"""Whatever the schema allows, and much that it does not, is answered: never with a 5xx."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import SearchStrategy
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks
+
+from nodes.models import JoinToken
+from tests.api.clients import SECRET, Caller
+from tests.factories import make_node, make_replica
+
+NODE = UUID(int=1)
+# The last three keep the description honest: it says everything that can be answered
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+SETTINGS = settings(
+    max_examples=5,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def secrets(root: Caller, environment_token: JoinToken) -> Callable[[str], str]:
+    """The token that opens a path, in a cluster where there is something to hit."""
+    make_replica(make_node(id=NODE, join_token=environment_token))
+    return lambda path: SECRET if path.startswith("/api/node/") else root.secret
+
+
+@pytest.fixture
+def described(root: Caller, secrets: Any) -> Iterator[Any]:
+    # As Django's own test client does: a finished request must not end the test's transaction
+    ends = (request_started, request_finished)
+    for end in ends:
+        end.disconnect(close_old_connections)
+    headers = {"Authorization": f"Bearer {root.secret}"}
+    yield schemathesis.openapi.from_wsgi("/api/schema", get_wsgi_application(), headers=headers)
+    for end in ends:
+        end.connect(close_old_connections)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_no_request_breaks_us(
+    described: Any, secrets: Callable[[str], str], mode: GenerationMode
+) -> None:
+    operations = [found.ok() for found in described.get_all_operations()]
+    assert len(operations) > 35
+    for operation in operations:
+        hunt(operation.as_strategy(generation_mode=mode), secrets(operation.path))
+
+
+def hunt(cases: SearchStrategy[Case], secret: str) -> None:
+    """Ask for one operation in many ways: of what was made up, and of a node that exists."""
+
+    @SETTINGS
+    @given(cases)
+    def ask(case: Case) -> None:
+        answer(case, secret)
+        if isinstance(case.body, dict) and "token" in case.body:
+            case.body["token"] = SECRET
+        if "node_id" in case.path_parameters:
+            case.path_parameters["node_id"] = str(NODE)
+        answer(case, secret)
+
+    ask()
+
+
+def answer(case: Case, secret: str) -> None:
+    """Ask, look at the answer, and undo what it did: the next one finds the same cluster."""
+    with transaction.atomic():
+        reply = case.call(headers={"Authorization": f"Bearer {secret}"})
+        transaction.set_rollback(True)
+    case.validate_response(reply, checks=CHECKS)
