@@ -1,6 +1,5 @@
 """What workers call, byte-compatible with LocalAI's: no redirects, its two error shapes."""
 
-import hmac
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -103,8 +102,9 @@ class RegisterView(WorkerView):
     @worker_schema("registerWorker", "Join, or renew", RegisterOut, code=201, body=RegisterIn)
     def post(self, request: Request) -> Response:
         asked = RegisterRequest.decode(self.body())
-        _check_body_token(asked.token, secret_of(request))
-        node = registration.register(asked, token=self.token, now=timezone.now())
+        now, secret = timezone.now(), secret_of(request)
+        admission.check_repeated(asked.token, secret=secret, token=self.token, now=now)
+        node = registration.register(asked, token=self.token, now=now)
         reply = register_reply(
             node_id=node.pk,
             name=node.name,
@@ -171,14 +171,6 @@ def secret_of(request: Request) -> str:
     if not header.startswith(SCHEME) or header == SCHEME:
         raise Unauthenticated("A registration token is required: Authorization: Bearer <token>.")
     return header.removeprefix(SCHEME)
-
-
-def _check_body_token(told: str, secret: str) -> None:
-    """Upstream wants the token in the body as well, and says which of the two is wrong."""
-    if not told:
-        raise Unauthenticated("registration token required")
-    if not hmac.compare_digest(told.encode(errors="replace"), secret.encode(errors="replace")):
-        raise Unauthenticated("invalid registration token")
 
 
 def _node_error(status: int, message: str) -> Response:

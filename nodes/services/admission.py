@@ -1,11 +1,14 @@
 """Which node a worker speaks for, and whom we do not listen to."""
 
+import hmac
 from datetime import datetime
 from uuid import UUID
 
-from clustermgr.lib.errors import DomainError, Forbidden, Gone, NotFound
+from clustermgr.lib.errors import DomainError, Forbidden, Gone, NotFound, Unauthenticated
 from nodes.models import BackendNode, JoinToken
 from nodes.services import jointokens, refusals
+
+MISSING = "registration token required"
 
 
 def node_of(node_id: UUID, *, token: JoinToken, now: datetime) -> BackendNode:
@@ -28,6 +31,22 @@ def node_of(node_id: UUID, *, token: JoinToken, now: datetime) -> BackendNode:
             subject=node.name if node else str(node_id),
         )
         raise
+
+
+def check_repeated(told: str, *, secret: str, token: JoinToken, now: datetime) -> None:
+    """Upstream wants the token in the body as well, and says which of the two is wrong."""
+    if hmac.compare_digest(told.encode(errors="replace"), secret.encode(errors="replace")):
+        return
+    refusal = Unauthenticated("invalid registration token" if told else MISSING)
+    refusals.note(
+        "join.refused",
+        who=f"body of {token.name}",
+        actor=f"token {token.name}",
+        reason="The body of the registration carries another token than its header.",
+        now=now,
+        subject=token.name,
+    )
+    raise refusal
 
 
 def _admitted(node: BackendNode | None, node_id: UUID, token: JoinToken) -> BackendNode:

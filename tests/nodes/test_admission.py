@@ -3,7 +3,7 @@ from uuid import uuid4
 
 import pytest
 
-from clustermgr.lib.errors import DomainError, Forbidden, Gone, NotFound
+from clustermgr.lib.errors import DomainError, Forbidden, Gone, NotFound, Unauthenticated
 from nodes.models import ClusterEvent
 from nodes.services import admission
 from nodes.states import Liveness, Severity
@@ -52,3 +52,12 @@ def test_a_flood_of_invented_ids_is_one_event_a_minute() -> None:
         with pytest.raises(DomainError):
             admission.node_of(uuid4(), token=token, now=NOW + timedelta(seconds=second))
     assert ClusterEvent.objects.count() == 2
+
+
+@pytest.mark.parametrize(("told", "sentence"), [("", "required"), ("jt_other", "invalid")])
+def test_a_body_with_another_token_is_refused_and_remembered(told: str, sentence: str) -> None:
+    token = make_token()
+    with pytest.raises(Unauthenticated, match=sentence):
+        admission.check_repeated(told, secret="jt_right", token=token, now=NOW)
+    event = ClusterEvent.objects.get()
+    assert (event.kind, event.severity) == ("join.refused", Severity.ATTENTION)
