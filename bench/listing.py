@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from bench import harness
 from bench.fleet import make_nodes
-from nodes.models import NodeLabel, NodeModel
+from nodes.models import BackendNode, NodeLabel, NodeModel
 from nodes.states import LabelSource, ReplicaState
 
 SMALL, LARGE = 50, 1000
@@ -53,6 +53,12 @@ def _grow(start: int, stop: int) -> None:
         for node in nodes
         for key in ("rack", "tier", "site")
     )
+    _replicas(nodes, now)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")  # as autovacuum does after such a change
+
+
+def _replicas(nodes: list[BackendNode], now: datetime) -> None:
     NodeModel.objects.bulk_create(
         NodeModel(
             node=node,

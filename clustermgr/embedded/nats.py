@@ -8,20 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 USER = "clustermgr"
+WORKER = "worker"
+# What a worker needs and no more: it hears commands, answers them, and tells its progress.
+WORKER_MAY = {
+    "publish": {"allow": ["nodes.*.backend.install.*.progress", "_INBOX.>"]},
+    "subscribe": {"allow": ["nodes.>", "_INBOX.>"]},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nats:
-    """One server: its port, its one service user, its configuration file."""
+    """One server: its port, its users, its configuration file."""
 
     home: Path
     host: str
     port: int
     password: str
+    worker_password: str = ""  # empty: no user for workers
 
     @property
     def url(self) -> str:
         return f"nats://{USER}:{self.password}@127.0.0.1:{self.port}"
+
+    @property
+    def worker_url(self) -> str:
+        return f"nats://{WORKER}:{self.worker_password}@127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
         return [str(binary()), "-c", str(self.home / "nats.conf")]
@@ -32,7 +43,7 @@ class Nats:
             "host": self.host,
             "port": self.port,
             "server_name": "clustermgr",
-            "authorization": {"users": [{"user": USER, "password": self.password}]},
+            "authorization": {"users": self._users()},
             "max_payload": 1024 * 1024,
             "logtime": False,
         }
@@ -40,6 +51,13 @@ class Nats:
         path.touch(mode=0o600)
         path.chmod(0o600)
         path.write_text(json.dumps(document, indent=2))
+
+    def _users(self) -> list[dict[str, object]]:
+        users: list[dict[str, object]] = [{"user": USER, "password": self.password}]
+        if self.worker_password:
+            theirs = {"password": self.worker_password, "permissions": WORKER_MAY}
+            users.append({"user": WORKER, **theirs})
+        return users
 
     def ready(self) -> bool:
         """Whether the server greets: NATS speaks first, with an INFO line."""

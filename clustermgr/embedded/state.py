@@ -22,6 +22,7 @@ class Secrets:
     secret_key: str
     postgres_password: str
     nats_password: str
+    nats_worker_password: str
     admin_password: str
     api_token: str
     registration_token: str
@@ -55,6 +56,7 @@ def _generated() -> dict[str, str]:
         "secret_key": secrets.token_urlsafe(50),
         "postgres_password": secrets.token_urlsafe(18),
         "nats_password": secrets.token_urlsafe(18),
+        "nats_worker_password": secrets.token_urlsafe(18),
         "admin_password": secrets.token_urlsafe(12),
         "api_token": "cm_" + secrets.token_urlsafe(32),
         "registration_token": "jt_" + secrets.token_urlsafe(24),

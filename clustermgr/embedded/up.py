@@ -103,7 +103,10 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
     display.say(f"clustermgr, data in {options.data_dir}")
     keys = Secrets.load(options.data_dir, os.environ)
     database_url = options.database_url or await _postgres(options, keys, supervisor)
-    nats_url = options.nats_url or await _nats(options, keys, supervisor)
+    nats = _nats(options, keys)
+    if not options.nats_url:
+        await supervisor.start(parts.nats(nats))
+    nats_url = options.nats_url or nats.url
     broker_url = options.broker_url or _pgmq(database_url)
     env = parts.environment(
         os.environ,
@@ -113,6 +116,7 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
             "DATABASE_URL": database_url,
             "CLUSTER_NATS_URL": nats_url,
             "CELERY_BROKER_URL": broker_url,
+            **({} if options.nats_url else {"CLUSTER_WORKER_NATS_URL": nats.worker_url}),
         },
         host=options.http_host,
     )
@@ -153,16 +157,16 @@ async def _postgres(options: Options, keys: Secrets, supervisor: Supervisor) -> 
     return server.url
 
 
-async def _nats(options: Options, keys: Secrets, supervisor: Supervisor) -> str:
+def _nats(options: Options, keys: Secrets) -> Nats:
     server = Nats(
         home=options.data_dir,
         host=options.nats_host,
         port=options.nats_port,
         password=keys.nats_password,
+        worker_password=keys.nats_worker_password,
     )
     server.configure()
-    await supervisor.start(parts.nats(server))
-    return server.url
+    return server
 
 
 def _pgmq(database_url: str) -> str:

@@ -38,7 +38,7 @@ class AddWorkerForm(forms.Form):
     lifetime = forms.ChoiceField(
         label="Expires after",
         choices=list(LIFETIMES.items()),
-        initial="24",
+        initial="",
         required=False,
         widget=UnfoldAdminSelectWidget,
         help_text="Nodes that joined must keep using it: an expired token shuts them out, too.",
@@ -126,18 +126,17 @@ class Join:
     url: str
     nats: str
     nats_is_local: bool
+    nats_has_user: bool
 
 
 def join_to(request: HttpRequest) -> Join:
-    host, port = _nats()
+    # Our own URL may carry the manager's password: of that only host and port are told.
+    ours = urlsplit(settings.CLUSTER.nats_url)
+    bare = f"nats://{ours.hostname or '127.0.0.1'}:{ours.port or 4222}"
+    nats = settings.CLUSTER.worker_nats_url or bare
     return Join(
         url=request.build_absolute_uri("/").rstrip("/"),
-        nats=f"nats://{host}:{port}",
-        nats_is_local=host in HOME,
+        nats=nats,
+        nats_is_local=urlsplit(nats).hostname in HOME,
+        nats_has_user=bool(settings.CLUSTER.worker_nats_url),
     )
-
-
-def _nats() -> tuple[str, int]:
-    """Host and port of the first NATS server; never the password its URL may carry."""
-    address = urlsplit(settings.CLUSTER.nats_url.split(",")[0].strip())
-    return address.hostname or "127.0.0.1", address.port or 4222

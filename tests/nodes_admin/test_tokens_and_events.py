@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ def test_the_new_token_works_and_is_shown_once(root: Client) -> None:
     assert "no-store" in page.headers["Cache-Control"]
     tokens = root.get(reverse("admin:nodes_jointoken_changelist"))
     assert secret not in tokens.content.decode()
+
+
+def test_the_workers_own_nats_user_is_part_of_the_command(root: Client, settings: Any) -> None:
+    url = "nats://worker:theirs@127.0.0.1:4222"
+    settings.CLUSTER = replace(settings.CLUSTER, worker_nats_url=url)
+    assert f"LOCALAI_NATS_URL={url}" in root.post(ADD, {"name": "rack 3"}).content.decode()
 
 
 def test_the_password_of_nats_is_never_shown(root: Client, settings: Any) -> None:
