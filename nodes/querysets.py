@@ -13,7 +13,7 @@ from nodes.selectors import NUMBER, Operator, Requirement, Selector
 from nodes.states import LABEL_PRECEDENCE, Liveness, NodeStatus, NodeType, ReplicaState
 
 if TYPE_CHECKING:
-    from nodes.models import BackendNode, NodeLabel, NodeModel
+    from nodes.models import BackendNode, JoinToken, NodeLabel, NodeModel
 
 # PostgreSQL's numeric without bounds, which `Cast` cannot name
 EXACT = models.DecimalField()
@@ -116,6 +116,12 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
         and a worker does not list what it is stopping.
         """
         return self.filter(state=ReplicaState.LOADED, suspect_since__lte=moment)
+
+
+class JoinTokenQuerySet(models.QuerySet["JoinToken"]):
+    def ended(self, now: datetime) -> Self:
+        """Revoked or expired."""
+        return self.filter(Q(revoked_at__isnull=False) | Q(expires_at__lte=now))
 
 
 class NodeLabelQuerySet(models.QuerySet["NodeLabel"]):

@@ -5,18 +5,19 @@ said. A (node, token) pair that is new to this process is looked up, together wi
 that came meanwhile: after a restart ten thousand nodes are known again within seconds. Beats
 of known pairs are answered at once and written together, four times a second, by the statement
 that Django's view uses. Whatever is not plainly good goes to that view, which knows how to
-refuse and leaves an event. Every few seconds the known pairs are looked up again, so a revoked
-token or a retired node is refused within CHECK_EVERY.
+refuse and leaves an event. Every few seconds we forget the pairs of nodes that were edited and
+of tokens that ended, so a revoked token or a retired node is refused within CHECK_EVERY.
 """
 
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from django.db import DatabaseError, connection
 from prometheus_client import Counter
 
 from nodes.api.worker import SCHEME
-from nodes.models import BackendNode
+from nodes.models import BackendNode, JoinToken
 from nodes.services import beating, jointokens
 from nodes.services.beating import Beat
 from nodes.wire import HeartbeatReport
@@ -40,6 +41,9 @@ Pair = tuple[UUID, str]
 PATH = re.compile(r"/api/node/([0-9a-fA-F-]{36})/heartbeat/?")
 FLUSH_EVERY = 0.25  # seconds of beats that a crash of this process may lose
 CHECK_EVERY = 3.0
+# An edit is seen for this long: far above a check's interval and the skew of our own clocks
+EDITED_WITHIN = timedelta(minutes=1)
+AT_ONCE = 1000  # pairs in one look-up
 MAX_BODY = 16 * 1024  # a beat has six numbers; anything larger takes the thorough way
 ANSWER = b'{"message":"heartbeat received"}'
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
@@ -108,7 +112,9 @@ class HeartbeatDoor:
 
     async def _settle(self) -> None:
         while self._doubtful:
-            asked, self._doubtful = self._doubtful, {}
+            asked = dict(itertools.islice(self._doubtful.items(), AT_ONCE))
+            for pair in asked:
+                del self._doubtful[pair]
             good: set[Pair] = set()
             with contextlib.suppress(DatabaseError):  # then Django's view says what is wrong
                 good = await asyncio.to_thread(_in_thread, _still_good, set(asked))
@@ -146,12 +152,14 @@ class HeartbeatDoor:
 
     async def check(self) -> None:
         """Send pairs that are no longer good back to the thorough way."""
-        asked = set(self._known)
+        digests = {digest for _, digest in self._known}
         try:
-            good = await asyncio.to_thread(_in_thread, _still_good, asked)
+            nodes, tokens = await asyncio.to_thread(_in_thread, _doubted, digests)
         except DatabaseError:
             return  # nobody was revoked that we could know of
-        self._known -= asked - good
+        self._known = {
+            pair for pair in self._known if pair[0] not in nodes and pair[1] not in tokens
+        }
 
     def _take(self) -> list[Beat]:
         taken, self._waiting = self._waiting, {}
@@ -199,9 +207,16 @@ def _still_good(pairs: set[Pair]) -> set[Pair]:
     now = datetime.now(UTC)
     rows = BackendNode.objects.present().filter(pk__in={node for node, _ in pairs})
     usable = rows.speaking_with_usable_tokens(now).values_list("pk", "join_token__digest")
-    good = pairs & set(usable)
-    jointokens.mark_used({digest for _, digest in good}, now=now)
-    return good
+    return pairs & set(usable)
+
+
+def _doubted(digests: set[str]) -> tuple[set[UUID], set[str]]:
+    """Nodes somebody edited lately, and tokens that no longer open; notes which are in use."""
+    now = datetime.now(UTC)
+    jointokens.mark_used(digests, now=now)
+    edited = BackendNode.objects.filter(updated_at__gte=now - EDITED_WITHIN)
+    ended = JoinToken.objects.ended(now)
+    return set(edited.values_list("pk", flat=True)), set(ended.values_list("digest", flat=True))
 
 
 def _in_thread(work: Callable[[Any], Any], argument: Any) -> Any:

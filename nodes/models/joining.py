@@ -4,6 +4,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from nodes.querysets import JoinTokenQuerySet
 from nodes.states import NodeType
 
 
@@ -31,6 +32,8 @@ class JoinToken(models.Model):
     bound_name = models.CharField(max_length=255, blank=True, editable=False)
     from_environment = models.BooleanField(default=False, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = JoinTokenQuerySet.as_manager()
 
     class Meta:
         verbose_name = "join token"

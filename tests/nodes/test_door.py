@@ -10,8 +10,8 @@ from django.db import connection
 
 from nodes.api.door import STORING, HeartbeatDoor
 from nodes.models import BackendNode, JoinToken
-from nodes.services import jointokens, retirement
-from tests.factories import make_node
+from nodes.services import jointokens, registration, retirement
+from tests.factories import make_node, make_request
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -76,8 +76,6 @@ def test_a_good_pair_never_troubles_django() -> None:
 
     caller = run(session)
     assert caller.asked_django == 0
-    caller.token.refresh_from_db()
-    assert caller.token.last_used_at is not None
 
 
 def test_many_strange_pairs_at_once_are_looked_up_together() -> None:
@@ -123,6 +121,26 @@ def test_an_unknown_id_is_told_to_register_again() -> None:
         status, body = await caller.beat(node_id="00000000-0000-4000-8000-000000000000")
         assert status == 404
         assert body["error"]["type"] == "node_error"
+
+    run(session)
+
+
+def test_a_token_that_is_used_at_the_door_is_known_to_be_in_use() -> None:
+    async def session(caller: Caller) -> None:
+        await caller.beat()
+        await caller.door.check()
+
+    caller = run(session)
+    caller.token.refresh_from_db()
+    assert caller.token.last_used_at is not None
+
+
+def test_a_node_that_moved_to_another_token_no_longer_answers_to_the_first() -> None:
+    async def session(caller: Caller) -> None:
+        await caller.beat()
+        await asyncio.to_thread(_move, caller.node)
+        await caller.door.check()
+        assert (await caller.beat())[0] == 403
 
     run(session)
 
@@ -185,6 +203,13 @@ def _adopt(nodes: list[BackendNode], token: JoinToken) -> None:
 
 def _revoke(token: JoinToken) -> None:
     jointokens.revoke(token, by="tests", now=datetime.now(UTC))
+    connection.close()
+
+
+def _move(node: BackendNode) -> None:
+    token, _ = jointokens.issue("another", by="tests", now=datetime.now(UTC))
+    retirement.release_token(node, by="tests", now=datetime.now(UTC))
+    registration.register(make_request(node.name), token=token, now=datetime.now(UTC))
     connection.close()
 
 
