@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import django
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
@@ -26,6 +27,8 @@ Send = Callable[[Any], Awaitable[None]]
 # many, requests wait in line here instead of timing out in the pool.
 AT_ONCE = 16
 _seats = asyncio.Semaphore(AT_ONCE)
+BODY_WITHIN = 15.0  # seconds
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Probes must not stand in the line they are to report.
 UNQUEUED = frozenset({"/readyz"})
 
@@ -33,8 +36,31 @@ _django = get_asgi_application()
 
 
 async def _seated(scope: Scope, receive: Receive, send: Send) -> None:
+    """Hand a request to Django once it is there: nobody holds a seat while still speaking."""
+    if scope["method"] not in BODILESS:
+        try:
+            async with asyncio.timeout(BODY_WITHIN):
+                receive = await _whole(receive)
+        except TimeoutError:
+            await _answer(send, 408, b"The request took too long to arrive.")
+            return
     async with _seats:
         await _django(scope, receive, send)
+
+
+async def _whole(receive: Receive) -> Receive:
+    """Take in the body, no more of it than Django would; the result tells it once more."""
+    messages = [await receive()]
+    size = len(messages[0].get("body", b""))
+    while messages[-1].get("more_body") and size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        messages.append(await receive())
+        size += len(messages[-1].get("body", b""))
+    told = iter(messages)
+
+    async def again() -> Any:
+        return next(told, None) or await receive()
+
+    return again
 
 
 heartbeats = HeartbeatDoor(_seated)
@@ -46,18 +72,18 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
     elif scope["path"] == "/healthz":
-        await _healthz(send)
+        # The process is alive; whether it can work is /readyz's question.
+        await _answer(send, 200, b"ok")
     elif scope["path"] in UNQUEUED:
         await _django(scope, receive, send)
     else:
         await _seated(scope, receive, send)
 
 
-async def _healthz(send: Send) -> None:
-    """The process is alive; whether it can work is /readyz's question."""
-    headers = [(b"content-type", b"text/plain"), (b"content-length", b"2")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"ok"})
+async def _answer(send: Send, status: int, words: bytes) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(words))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": words})
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

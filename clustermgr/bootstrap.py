@@ -11,6 +11,7 @@ from django.core.management import call_command
 from pgmq.install import install_pgmq_from_sql
 
 from clustermgr import tokens
+from clustermgr.celery import app
 from clustermgr.lib.locks import NAMESPACE, LockKey
 from clustermgr.models import ApiToken
 
@@ -41,6 +42,10 @@ def install_broker() -> bool:
         if known and known[0]:
             return False
         install_pgmq_from_sql(conn=connection)
+    # Before anybody consumes: two processes that declare one queue at once trip over each other.
+    with app.connection_for_write() as link:
+        for queue in settings.CELERY_TASK_QUEUES:
+            queue(link.default_channel).declare()
     return True
 
 

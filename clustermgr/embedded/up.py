@@ -64,7 +64,7 @@ def main() -> int:
             return asyncio.run(_run(options, display))
     except AlreadyRunning as other:
         display.say(f"clustermgr already runs on this data directory (process {other}).")
-    except (CannotStart, LookupError, OSError) as problem:
+    except (CannotStart, LookupError, OSError, RuntimeError) as problem:
         display.say(str(problem))
     except PartFailed as failure:
         display.say(f"\nCould not start: {failure}")
