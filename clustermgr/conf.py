@@ -62,6 +62,17 @@ class ClusterSettings:
     flap_window: timedelta = timedelta(minutes=10)
     quarantine_for: timedelta = timedelta(minutes=10)
 
+    # How long a worker may take to answer; then it counts as silent, not as failed
+    install_timeout: timedelta = timedelta(minutes=15)
+    upgrade_timeout: timedelta = timedelta(minutes=15)
+    delete_timeout: timedelta = timedelta(minutes=2)
+    list_timeout: timedelta = timedelta(seconds=30)
+    running_timeout: timedelta = timedelta(seconds=10)
+    unload_timeout: timedelta = timedelta(seconds=30)
+    # A worker frees for 5 s and waits 15 s from SIGTERM to SIGKILL before it answers this one
+    stop_timeout: timedelta = timedelta(seconds=25)
+    model_delete_timeout: timedelta = timedelta(seconds=30)
+
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
         """Read every field; a value that does not parse stops the process with its name."""

@@ -1,30 +1,261 @@
-"""What one node can be asked, typed. Knows the wire, never a row."""
+"""What one node can be asked, typed. Knows the wire, never a row.
 
-from dataclasses import dataclass
+Every question ends in one of these: a typed result; NodeRefused, with the worker's words;
+NodeUnreachable, nobody listens and nothing happened; NodeSilent, it was delivered and may still
+be under way; NotConnected or Interrupted, which say nothing about the node.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
 from uuid import UUID
 
-from nodes import wire
+from django.conf import settings
 
-RUNNING_MODELS_TIMEOUT = timedelta(seconds=10)
+from clustermgr.conf import ClusterSettings
+from clustermgr.lib.bus import Bus
+from clustermgr.lib.errors import InvalidInput, NodeRefused, NodeSilent, NodeUnreachable
+from nodes import outcomes, wire
+from nodes.outcomes import Deleted, ExactStop, Installed, Upgraded
+from nodes.progress import Forward
+from nodes.wire import subjects
 
+log = logging.getLogger(__name__)
 
-class Bus(Protocol):
-    """Carries a request to whoever listens on `subject` and brings back the reply."""
+TICKS_PER_SECOND = 4.0  # as often as workers send them
 
-    def request(self, subject: str, payload: bytes, *, timeout: timedelta) -> bytes: ...
+OnProgress = Callable[[wire.InstallProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGateway:
     bus: Bus
+    cluster: ClusterSettings = field(default_factory=lambda: settings.CLUSTER)
+    clock: Callable[[], float] = time.monotonic
+
+    def install(
+        self,
+        node_id: UUID,
+        *,
+        backend: str,
+        model_id: str = "",
+        replica_index: int = 0,
+        galleries: Sequence[wire.Gallery] = (),
+        uri: str = "",
+        name: str = "",
+        alias: str = "",
+        force: bool = False,
+        op_id: str = "",
+        on_progress: OnProgress | None = None,
+    ) -> Installed:
+        """Have a process of `backend` for this model and slot; asking again is harmless.
+
+        Without a model the process is known by the backend's name. Progress is handed over on
+        this thread, in order, and never after the answer.
+        """
+        request = wire.InstallRequest(
+            backend=_required("backend", backend),
+            model_id=model_id,
+            replica_index=replica_index,
+            backend_galleries=tuple(galleries),
+            uri=uri,
+            name=name,
+            alias=alias,
+            force=force,
+            op_id=op_id,
+        )
+        return self._install(node_id, request, self.cluster.install_timeout, on_progress)
+
+    def upgrade(
+        self,
+        node_id: UUID,
+        *,
+        backend: str,
+        replica_index: int = 0,
+        galleries: Sequence[wire.Gallery] = (),
+        uri: str = "",
+        name: str = "",
+        alias: str = "",
+        op_id: str = "",
+        on_progress: OnProgress | None = None,
+    ) -> Upgraded:
+        """Replace the backend's files and stop all its processes.
+
+        A worker from before May 2026 does not listen to this: it is told to install by force,
+        once. If nobody listens to that either, the node is away.
+        """
+        request = wire.UpgradeRequest(
+            backend=_required("backend", backend),
+            replica_index=replica_index,
+            backend_galleries=tuple(galleries),
+            uri=uri,
+            name=name,
+            alias=alias,
+            op_id=op_id,
+        )
+        timeout = self.cluster.upgrade_timeout
+        subject = subjects.UPGRADE.of(node_id)
+        try:
+            answer = self._follow(node_id, subject, request, timeout, on_progress)
+        except NodeUnreachable:
+            log.info("upgrade falls back to a forced install", extra={"node": str(node_id)})
+            self._install(node_id, _by_force(request), timeout, on_progress)
+            return Upgraded(stopped=(), reports_stopped=False, fell_back=True)
+        return Upgraded.read(answer)
+
+    def delete(self, node_id: UUID, *, backend: str) -> Deleted:
+        """Stop the backend's processes and remove its files."""
+        request = wire.DeleteRequest(backend=_required("backend", backend))
+        subject = subjects.DELETE_BACKEND.of(node_id)
+        answer = self.bus.request(subject, request.encode(), timeout=self.cluster.delete_timeout)
+        return Deleted.read(answer)
+
+    def list_backends(self, node_id: UUID) -> tuple[wire.InstalledBackend, ...]:
+        """What is on the node's disk; raises rather than guess an empty list."""
+        subject = subjects.LIST_BACKENDS.of(node_id)
+        answer = self.bus.request(subject, wire.LIST_REQUEST, timeout=self.cluster.list_timeout)
+        return outcomes.installed_backends(answer)
 
     def running_models(self, node_id: UUID) -> tuple[wire.RunningModel, ...]:
         """The backend processes alive on the node; raises rather than guess an empty list."""
-        reply = self.bus.request(
-            wire.running_models_subject(node_id),
-            wire.RUNNING_MODELS_REQUEST,
-            timeout=RUNNING_MODELS_TIMEOUT,
+        subject = subjects.RUNNING_MODELS.of(node_id)
+        answer = self.bus.request(
+            subject, wire.RUNNING_MODELS_REQUEST, timeout=self.cluster.running_timeout
         )
-        return wire.decode_running(reply)
+        return wire.decode_running(answer)
+
+    def stop_backend(self, node_id: UUID, *, backend: str, force: bool = False) -> None:
+        """Tell the node to stop a backend, a model or one process key; nobody confirms it."""
+        request = wire.StopRequest(backend=_required("backend", backend), force=force)
+        self.bus.publish(subjects.STOP_BACKEND.of(node_id), request.encode())
+
+    def stop_everything(self, node_id: UUID, *, force: bool = False) -> None:
+        """Tell the node to stop all its backend processes; nobody confirms it."""
+        request = wire.StopRequest(backend="", force=force)
+        self.bus.publish(subjects.STOP_BACKEND.of(node_id), request.encode())
+
+    def unload(self, node_id: UUID, *, model_name: str, address: str) -> None:
+        """Have the process at `address` free its memory; it stays alive, and may ignore us.
+
+        Never without an address: the worker would free a process of its choice.
+        """
+        request = wire.UnloadRequest(model_name=model_name, address=wire.loopback(address))
+        subject = subjects.UNLOAD_MODEL.of(node_id)
+        answer = self.bus.request(subject, request.encode(), timeout=self.cluster.unload_timeout)
+        outcomes.done(answer)
+
+    def stop_model(
+        self,
+        node_id: UUID,
+        *,
+        model_name: str,
+        replica_index: int,
+        address: str,
+        force: bool = False,
+        config_revision: str = "",
+    ) -> ExactStop:
+        """Stop exactly this process, if it is still the one that we stored `address` of.
+
+        After NodeSilent, `running_models` tells how it ended.
+        """
+        name = _required("model_name", model_name)
+        request = wire.ModelStopRequest(
+            model_name=name,
+            process_key=str(wire.ProcessKey(model_id=name, replica_index=replica_index)),
+            expected_address=wire.loopback(address),
+            force=force,
+            config_revision=config_revision,
+        )
+        subject = subjects.STOP_MODEL.of(node_id)
+        answer = self.bus.request(subject, request.encode(), timeout=self.cluster.stop_timeout)
+        return ExactStop.read(answer)
+
+    def delete_model(self, node_id: UUID, *, model_name: str) -> None:
+        """Remove a model's files; what runs goes on."""
+        request = wire.DeleteModelRequest(model_name=_required("model_name", model_name))
+        subject = subjects.DELETE_MODEL.of(node_id)
+        timeout = self.cluster.model_delete_timeout
+        answer = self.bus.request(subject, request.encode(), timeout=timeout)
+        outcomes.done(answer)
+
+    def stop_node(self, node_id: UUID) -> None:
+        """Tell the worker to drain and exit; nobody confirms it."""
+        self.bus.publish(subjects.STOP_NODE.of(node_id), wire.NOTHING)
+
+    def _install(
+        self,
+        node_id: UUID,
+        request: wire.InstallRequest,
+        timeout: timedelta,
+        on_progress: OnProgress | None,
+    ) -> Installed:
+        subject = subjects.INSTALL.of(node_id)
+        answer = self._follow(node_id, subject, request, timeout, on_progress)
+        return Installed.read(answer)
+
+    def _follow(
+        self,
+        node_id: UUID,
+        subject: str,
+        request: wire.InstallRequest | wire.UpgradeRequest,
+        timeout: timedelta,
+        on_progress: OnProgress | None,
+    ) -> bytes:
+        """Ask, and hand over what the worker tells before it answers, if anybody listens."""
+        payload = request.encode()
+        if not request.op_id or not on_progress:
+            return self.bus.request(subject, payload, timeout=timeout)
+        forward = Forward(per_second=TICKS_PER_SECOND)
+
+        def hear(event: bytes) -> None:
+            tick = _tick(event, request.op_id)
+            shown = forward.offer(tick, at=self.clock()) if tick else None
+            if shown:
+                on_progress(shown)
+
+        def hear_the_rest() -> None:
+            if held := forward.rest():
+                on_progress(held)
+
+        events = subjects.INSTALL_PROGRESS.of(node_id, op=request.op_id)
+        try:
+            answer = self.bus.request(
+                subject, payload, timeout=timeout, events=events, on_event=hear
+            )
+        except NodeSilent:
+            hear_the_rest()
+            raise
+        hear_the_rest()
+        return answer
+
+
+def _tick(event: bytes, op_id: str) -> wire.InstallProgress | None:
+    """Read one event; nonsense, and what belongs to a namesake of our subject, is skipped."""
+    try:
+        tick = wire.InstallProgress.decode(event)
+    except NodeRefused as nonsense:
+        log.debug("progress event skipped", extra={"reason": str(nonsense)})
+        return None
+    return tick if tick.op_id == op_id else None
+
+
+def _by_force(request: wire.UpgradeRequest) -> wire.InstallRequest:
+    return wire.InstallRequest(
+        backend=request.backend,
+        backend_galleries=request.backend_galleries,
+        uri=request.uri,
+        name=request.name,
+        alias=request.alias,
+        replica_index=request.replica_index,
+        force=True,
+        op_id=request.op_id,
+    )
+
+
+def _required(key: str, value: str) -> str:
+    # An empty backend means "everything" to a stop and downloads in vain in an install
+    if not value.strip():
+        raise InvalidInput(f"{key} is required.")
+    return value

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from clustermgr.lib.errors import InvalidInput
-from clustermgr.lib.text import checked
+from clustermgr.lib.text import checked, readable
 
 MAX_COUNT = 2**64 - 1
 Pairs = list[tuple[str, Any]]
@@ -106,6 +106,36 @@ class GoObject:
         if not isinstance(value, list):
             raise InvalidInput(f"{key} must be a list.")
         return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false when not given."""
+        value = self._values.get(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{key} must be true or false.")
+        return value
+
+    def number(self, key: str) -> float:
+        """A number; 0 when not given."""
+        value = self._values.get(key)
+        if value is None:
+            return 0.0
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise InvalidInput(f"{key} must be a number.")
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise InvalidInput(f"{key} is too large a number.") from error
+
+    def texts(self, key: str, limit: int) -> tuple[str, ...]:
+        """A list of strings of at most `limit` bytes; empty when not given."""
+        values = self.items(key) if self._values.get(key) is not None else []
+        return tuple(GoObject({key: value}).text(key, limit) for value in values)
+
+    def words(self, key: str, limit: int) -> str:
+        """A string for people to read, made fit rather than refused."""
+        return readable(self._string(key), limit=limit)
 
     def reading(self, key: str) -> int | None:
         """An unsigned 64-bit number, or None for whatever is not one."""

@@ -8,6 +8,8 @@ from clustermgr.lib.errors import InvalidInput
 # direction overrides let one name be read as another.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+CUT = " ... "
+
 
 def checked(text: str, *, field: str, limit: int) -> str:
     """Return `text` as it came, or refuse with a sentence that names `field`; `limit` in bytes."""
@@ -25,3 +27,17 @@ def checked(text: str, *, field: str, limit: int) -> str:
 def reason(text: str) -> str:
     """An operator's reason on one line, short enough for its column."""
     return checked(" ".join(text.split()), field="The reason", limit=255)
+
+
+def readable(text: str, *, limit: int) -> str:
+    """Somebody's words for people to read, of at most `limit` characters.
+
+    The middle goes first: the head says what failed, the tail is the end of its output. Lines
+    stay lines; what could forge or break them becomes a space.
+    """
+    clean = "\n".join(UNSAFE.sub(" ", line).rstrip() for line in text.split("\n")).strip()
+    clean = clean.encode(errors="replace").decode()
+    if len(clean) <= limit:
+        return clean
+    tail = (limit - len(CUT)) // 2
+    return clean[: limit - len(CUT) - tail] + CUT + clean[len(clean) - tail :]

@@ -1,8 +1,4 @@
-"""The contract with workers: subjects, messages, bounds. Pure: bytes in, values out.
-
-Workers are written in Go: keys match in any case, unknown keys are ignored, `null` is the same
-as absent. What we *store* is bounded here, so that no later layer meets a value it cannot hold.
-"""
+"""What workers tell us over HTTP, and what we answer."""
 
 import json
 from collections.abc import Mapping
@@ -14,27 +10,12 @@ from uuid import UUID
 import msgspec
 
 from clustermgr.lib import gojson
-from clustermgr.lib.errors import InvalidInput, NodeRefused
+from clustermgr.lib.errors import InvalidInput
 from clustermgr.lib.gojson import GoObject
 from nodes.labelling import check_all
 
 MAX_SLOTS = 10_000  # a machine that wants more is a typing error
 BACKEND, AGENT = NODE_TYPES = ("backend", "agent")
-
-# Lossy on purpose, as workers do it: ids travel in the payload, never out of a subject.
-SEPARATORS = str.maketrans(dict.fromkeys(".*> \t\n", "-"))
-
-RUNNING_MODELS_REQUEST = b"{}"
-
-
-def sanitise(token: str) -> str:
-    """Make `token` one part of a subject."""
-    return token.translate(SEPARATORS)
-
-
-def running_models_subject(node_id: UUID | str) -> str:
-    """Where a worker is asked which processes it has."""
-    return f"nodes.{sanitise(str(node_id))}.models.running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,39 +146,6 @@ def _loosely(raw: bytes) -> object:
         return gojson.parse(raw)
     except InvalidInput:
         return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningModel:
-    """One live backend process. Its address is the worker's loopback: do not compare it."""
-
-    model_id: str
-    replica_index: int
-
-
-def decode_running(payload: bytes) -> tuple[RunningModel, ...]:
-    """Read the reply to `models.running`.
-
-    Rows are forgotten because they are missing here, so anything unreadable refuses the whole
-    reply: half a list is no evidence of absence.
-    """
-    try:
-        reply = GoObject(json.loads(payload))
-        error = reply.raw("error")
-        models = () if error else tuple(_running(entry) for entry in reply.items("models"))
-    except (ValueError, RecursionError, InvalidInput) as nonsense:
-        raise NodeRefused("The worker's list of running models is unreadable.") from nonsense
-    if error:
-        raise NodeRefused(f"The worker cannot tell what it runs: {error[:200]}")
-    return models
-
-
-def _running(entry: object) -> RunningModel:
-    given = GoObject(entry)
-    model = given.text("model_id", 255)
-    if not model:
-        raise InvalidInput("model_id is required.")
-    return RunningModel(model_id=model, replica_index=given.count("replica_index"))
 
 
 def register_reply(
