@@ -13,6 +13,8 @@ CUT = " ... "
 
 def checked(text: str, *, field: str, limit: int) -> str:
     """Return `text` as it came, or refuse with a sentence that names `field`; `limit` in bytes."""
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text  # nearly all there is, at a tenth of the price
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:  # JSON may carry half of a surrogate pair

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from clustermgr.lib.errors import Interrupted
@@ -24,6 +26,8 @@ class Background:
         self._loop: asyncio.AbstractEventLoop
         self._closing = asyncio.Event()
         self._waiting: set[Future[Any]] = set()
+        self._brought: deque[tuple[Coroutine[Any, Any, Any], Future[Any]]] = deque()
+        self._called = False  # the loop knows that something was brought
         self._interrupted = False
 
     def start(self) -> None:
@@ -54,10 +58,37 @@ class Background:
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         self.start()
         if not self._interrupted:
+            future: Future[T] = Future()
             with suppress(RuntimeError):  # the loop was closed this very moment
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+                self._bring(work, future)
+                return future
         work.close()
         raise _interrupted()
+
+    def _bring(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        # asyncio.run_coroutine_threadsafe() wakes the loop by a system call each time. Here one
+        # call serves all who come before the loop has looked: brought first, then asked
+        # whether the call is still due, in the opposite order to `_take`, so nobody is missed.
+        self._brought.append((work, future))
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._called = False
+        while self._brought:
+            work, future = self._brought.popleft()
+            if future.cancelled():
+                work.close()
+                continue
+            task = self._loop.create_task(work)
+            task.add_done_callback(partial(_settle, future))
+            future.add_done_callback(partial(self._give_up, task))
+
+    def _give_up(self, task: asyncio.Task[Any], future: Future[Any]) -> None:
+        if future.cancelled():
+            with suppress(RuntimeError):  # the loop is closed, and the task with it
+                self._loop.call_soon_threadsafe(task.cancel)
 
     def outcome(self, future: Future[T]) -> T:
         """Wait for the result of `doing`; a cancelled one was interrupted."""
@@ -86,6 +117,9 @@ class Background:
             self._loop = runner.get_loop()
             ready.set()
             runner.run(self._main_until_closed())
+        for work, future in self._brought:
+            work.close()
+            future.cancel()
 
     async def _main_until_closed(self) -> None:
         main = asyncio.create_task(self._main())
@@ -95,6 +129,19 @@ class Background:
         while not main.done():
             main.cancel()
             await asyncio.wait([main], timeout=0.05)
+
+
+def _settle(future: Future[Any], task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        future.cancel()
+        return
+    error = task.exception()  # asked in any case: asyncio complains about one nobody looked at
+    if not future.set_running_or_notify_cancel():
+        return
+    if error:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
 
 
 def _interrupted() -> Interrupted:

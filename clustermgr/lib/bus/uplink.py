@@ -64,9 +64,10 @@ class Uplink:
 
     async def client(self, *, patience: float) -> StrictClient:
         """The connected client, or NotConnected when none comes up within `patience` seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._up.wait()
+        if not self._up.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._up.wait()
         if self._client is None or not self._client.is_connected:
             raise NotConnected(f"We are cut off from NATS ({self.status.reason}).")
         return self._client
