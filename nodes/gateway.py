@@ -16,7 +16,7 @@ from django.conf import settings
 
 from clustermgr.conf import ClusterSettings
 from clustermgr.lib.bus import Bus
-from clustermgr.lib.errors import InvalidInput, NodeRefused, NodeSilent, NodeUnreachable
+from clustermgr.lib.errors import BusError, InvalidInput, NodeRefused, NodeSilent, NodeUnreachable
 from nodes import outcomes, wire
 from nodes.outcomes import Deleted, ExactStop, Installed, Upgraded
 from nodes.progress import Forward
@@ -117,6 +117,18 @@ class NodeGateway:
         subject = subjects.LIST_BACKENDS.of(node_id)
         answer = self.bus.request(subject, wire.LIST_REQUEST, timeout=self.cluster.list_timeout)
         return outcomes.installed_backends(answer)
+
+    def list_backends_of(
+        self, node_ids: Sequence[UUID]
+    ) -> dict[UUID, tuple[wire.InstalledBackend, ...] | BusError | NodeRefused]:
+        """What is on the disks of many nodes; for each that did not tell, the reason instead."""
+        answers = self.bus.request_each(
+            [subjects.LIST_BACKENDS.of(node_id) for node_id in node_ids],
+            wire.LIST_REQUEST,
+            timeout=self.cluster.list_timeout,
+        )
+        told = zip(node_ids, answers, strict=True)
+        return {node_id: outcomes.backends_or_reason(answer) for node_id, answer in told}
 
     def running_models(self, node_id: UUID) -> tuple[wire.RunningModel, ...]:
         """The backend processes alive on the node; raises rather than guess an empty list."""

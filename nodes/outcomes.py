@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from clustermgr.lib.errors import InvalidInput, NodeRefused
+from clustermgr.lib.errors import BusError, InvalidInput, NodeRefused
 from nodes import wire
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,18 @@ def installed_backends(answer: bytes) -> tuple[wire.InstalledBackend, ...]:
     if reply.error:
         raise NodeRefused(reply.error)
     return reply.backends
+
+
+def backends_or_reason(
+    answer: bytes | BusError,
+) -> tuple[wire.InstalledBackend, ...] | BusError | NodeRefused:
+    """The list, or why there is none: one node among many must not spoil it for the others."""
+    if isinstance(answer, BusError):
+        return answer
+    try:
+        return installed_backends(answer)
+    except NodeRefused as refusal:
+        return refusal
 
 
 def _check(reply: wire.InstallReply | wire.PlainReply) -> None:

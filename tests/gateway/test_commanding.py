@@ -1,8 +1,12 @@
 import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from django.conf import settings
 
-from clustermgr.lib.errors import InvalidInput, NodeRefused
+from clustermgr.lib.bus import NatsBus
+from clustermgr.lib.errors import InvalidInput, NodeRefused, NodeSilent, NodeUnreachable
 from nodes.gateway import NodeGateway
 from nodes.outcomes import Deleted, ExactStop, RefusedAfterStopping
 from nodes.wire import InstalledBackend, ProcessKey, RunningModel, subjects
@@ -51,6 +55,24 @@ def test_a_worker_lists_what_it_has(gateway: NodeGateway, worker: ScriptedWorker
 def test_a_worker_without_backends_says_null(gateway: NodeGateway, worker: ScriptedWorker) -> None:
     worker.answers(subjects.LIST_BACKENDS, b'{"backends":null}')
     assert gateway.list_backends(worker.node_id) == ()
+
+
+def test_many_are_asked_at_once_and_each_has_its_own_outcome(
+    bus: NatsBus, worker: ScriptedWorker
+) -> None:
+    a_second = replace(settings.CLUSTER, list_timeout=timedelta(seconds=1))
+    worker.answers(subjects.LIST_BACKENDS, b'{"backends":[{"name":"llama-cpp"}]}')
+    with ScriptedWorker() as broken, ScriptedWorker() as hung, ScriptedWorker() as away:
+        broken.answers(subjects.LIST_BACKENDS, b'{"error":"disk is gone"}')
+        hung.listens(subjects.LIST_BACKENDS)
+        nodes = [worker.node_id, broken.node_id, hung.node_id, away.node_id]
+        told = NodeGateway(bus, cluster=a_second).list_backends_of(nodes)
+    assert list(told) == nodes
+    assert told[worker.node_id] == (
+        InstalledBackend(name="llama-cpp", is_system=False, is_meta=False),
+    )
+    assert [type(told[node]) for node in nodes[1:]] == [NodeRefused, NodeSilent, NodeUnreachable]
+    assert str(told[broken.node_id]) == "disk is gone"
 
 
 def test_a_worker_lists_what_it_runs(gateway: NodeGateway, worker: ScriptedWorker) -> None:

@@ -1,6 +1,6 @@
 """What every question has in common: refused, nobody there, no answer yet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -9,7 +9,7 @@ import pytest
 
 from clustermgr.conf import ClusterSettings
 from clustermgr.lib.bus.exchange import OnEvent
-from clustermgr.lib.errors import NodeRefused, NodeSilent, NodeUnreachable
+from clustermgr.lib.errors import BusError, NodeRefused, NodeSilent, NodeUnreachable
 from nodes.gateway import NodeGateway
 from nodes.wire import Subject, subjects
 from tests.scripted import ScriptedWorker
@@ -124,6 +124,12 @@ class Stopwatch:
     ) -> bytes:
         self.waited = timeout
         raise NodeSilent("No answer yet.")
+
+    def request_each(
+        self, subjects: Sequence[str], payload: bytes, *, timeout: timedelta
+    ) -> list[bytes | BusError]:
+        self.waited = timeout
+        return []
 
     def publish(self, subject: str, payload: bytes) -> None:
         raise NotImplementedError

@@ -18,13 +18,12 @@ def test_tokens_are_sanitised_as_workers_do() -> None:
 
 @pytest.mark.parametrize("token", ["", "a\rb", "\x00", "\x7f"])
 def test_what_cannot_be_a_token_is_refused(token: str) -> None:
-    for build in (
-        lambda: sanitise(token),
-        lambda: subjects.INSTALL.of(token),
-        lambda: subjects.INSTALL_PROGRESS.of(NODE, op=token),
-    ):
-        with pytest.raises(InvalidInput, match="cannot be part of a subject"):
-            build()
+    with pytest.raises(InvalidInput, match="cannot be part of a subject"):
+        sanitise(token)
+    with pytest.raises(InvalidInput, match="cannot be part of a subject"):
+        subjects.INSTALL.of(token)
+    with pytest.raises(InvalidInput, match="cannot be part of a subject"):
+        subjects.INSTALL_PROGRESS.of(NODE, op=token)
 
 
 @given(st.text())

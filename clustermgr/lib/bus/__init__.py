@@ -1,6 +1,7 @@
 """Ask a node and wait, or tell it and go on: the only door to NATS."""
 
 import os
+from collections.abc import Sequence
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Protocol
@@ -13,6 +14,7 @@ from clustermgr.lib.bus import dialling
 from clustermgr.lib.bus.background import Background
 from clustermgr.lib.bus.exchange import Exchange, OnEvent
 from clustermgr.lib.bus.uplink import BusStatus
+from clustermgr.lib.errors import BusError
 
 __all__ = ["Bus", "BusStatus", "NatsBus", "default_bus"]
 
@@ -30,6 +32,12 @@ class Bus(Protocol):
         on_event: OnEvent | None = None,
     ) -> bytes:
         """Ask and wait; what arrives on `events` meanwhile goes to `on_event`."""
+        ...
+
+    def request_each(
+        self, subjects: Sequence[str], payload: bytes, *, timeout: timedelta
+    ) -> list[bytes | BusError]:
+        """Ask many the same; their answers in the order of `subjects`, or why there is none."""
         ...
 
     def publish(self, subject: str, payload: bytes) -> None:
@@ -69,6 +77,19 @@ class NatsBus:
                 if on_event:
                     on_event(event)
             return here.background.outcome(answer)
+
+    def request_each(
+        self, subjects: Sequence[str], payload: bytes, *, timeout: timedelta
+    ) -> list[bytes | BusError]:
+        """Ask many the same, all at once from this one thread; Interrupted ends it for all.
+
+        A thread for each question costs more than the question: they fight for the interpreter.
+        """
+        _refuse_in_transaction()
+        here = self._here()
+        work = here.exchange.ask_each(subjects, payload, timeout=timeout)
+        with here.background.doing(work) as answers:
+            return here.background.outcome(answers)
 
     def publish(self, subject: str, payload: bytes) -> None:
         """Tell whoever listens; NotConnected when the server did not confirm that it has it."""

@@ -117,7 +117,8 @@ class Background:
             self._loop = runner.get_loop()
             ready.set()
             runner.run(self._main_until_closed())
-        for work, future in self._brought:
+        while self._brought:  # came too late to be taken
+            work, future = self._brought.popleft()
             work.close()
             future.cancel()
 

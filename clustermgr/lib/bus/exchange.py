@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
@@ -13,13 +13,14 @@ from nats.aio.msg import Msg
 from clustermgr.conf import ClusterSettings
 from clustermgr.lib.bus.client import Hear, StrictClient
 from clustermgr.lib.bus.uplink import LONGEST_PAUSE, Ear, Uplink, in_words
-from clustermgr.lib.errors import NodeSilent, NodeUnreachable, NotConnected
+from clustermgr.lib.errors import BusError, NodeSilent, NodeUnreachable, NotConnected
 
 # As long as the longest pause between two attempts to connect: a call that is made when the
 # server is back gets through.
 PATIENCE = LONGEST_PAUSE
 
 NO_RESPONDERS = "503"
+AT_ONCE = 256  # silent nodes must not hold up the others, nor a thousand answers the process
 
 OnEvent = Callable[[bytes], None]
 
@@ -56,6 +57,23 @@ class Exchange:
         if not message.data and (message.headers or {}).get("Status") == NO_RESPONDERS:
             raise NodeUnreachable(f"Nobody listens on {subject}.")
         return message.data
+
+    async def ask_each(
+        self, subjects: Sequence[str], payload: bytes, *, timeout: timedelta
+    ) -> list[bytes | BusError]:
+        """Send one request to each, and return what came of it in the same order."""
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(subject: str) -> bytes | BusError:
+            async with turn:
+                try:
+                    return await self.ask(
+                        subject, payload, timeout=timeout, events=None, hear=_ignore
+                    )
+                except BusError as error:
+                    return error
+
+        return await asyncio.gather(*map(ask, subjects))
 
     async def tell(self, subject: str, payload: bytes) -> None:
         """Send one message and have the server confirm that it came."""
@@ -105,6 +123,10 @@ class Exchange:
         await asyncio.wait([settling], timeout=PATIENCE)  # does not cancel, settle() forbids it
         if not (settling.done() and settling.result()):
             raise NotConnected("NATS did not confirm; the message may not have left.")
+
+
+def _ignore(event: bytes) -> None:
+    pass
 
 
 async def _by(deadline: float, answer: asyncio.Future[Msg], subject: str) -> Msg:
