@@ -1,6 +1,5 @@
 """What workers tell us over HTTP, and what we answer."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
