@@ -10,7 +10,7 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 class StaticScheduler(Scheduler):
     """No schedule file to corrupt, and repairs begin with the process, not an interval later.
 
-    Two of these side by side are harmless: ticks are idempotent, take a try-lock and expire.
+    Two of these side by side are harmless: ticks are idempotent, lock what they change, expire.
     """
 
     def setup_schedule(self) -> None:

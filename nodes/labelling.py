@@ -46,14 +46,19 @@ def check_value(value: object) -> str:
     )
 
 
-def auto_labels(*, name: str, gpu_vendor: str, total_vram: int, slots: int) -> dict[str, str]:
-    """What selectors may rely on for every node, from its own facts."""
-    labels = {"node.name": name, "node.replica-slots": str(max(slots, 1))}
-    if gpu_vendor:
-        labels["gpu.vendor"] = gpu_vendor
-    if total_vram > 0:
-        labels["gpu.vram"] = vram_bucket(total_vram)
-    return labels
+def auto_labels(
+    *, name: str, gpu_vendor: str, total_vram: int, slots: int, arch: str = "", os: str = ""
+) -> dict[str, str]:
+    """What selectors may rely on for every node, from its own facts; what is unknown is absent."""
+    known = {
+        "node.name": name,
+        "node.replica-slots": str(max(slots, 1)),
+        "gpu.vendor": gpu_vendor,
+        "gpu.vram": vram_bucket(total_vram) if total_vram > 0 else "",
+        "node.arch": arch,
+        "node.os": os,
+    }
+    return {key: value for key, value in known.items() if value}
 
 
 def vram_bucket(total: int) -> str:

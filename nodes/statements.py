@@ -12,6 +12,7 @@ UNSYNCED = "SET LOCAL synchronous_commit TO off"
 # - NULL means "not told". A node that is pending or has left is only known to be there; a
 #   retired one is not listened to at all.
 # - LEAST skips NULLs, so NULLIF(.., 0) reads "no budget" and "total unknown" as no bound.
+# - Answers with the nodes whose hardware is not what it was: what was computed from it follows.
 # - The budget may not exceed the total (constraint node_budget_within_total), and one worker
 #   whose card shrank must not make the whole batch fail.
 # - reserved_vram: a worker that reports free memory has already counted what we reserved.
@@ -26,13 +27,14 @@ WITH beat AS (
         available_vram, total_vram, available_ram, available_disk, total_disk, gpu_vendor
     )
 ), heard AS (
-    SELECT node.id, node.approved_at IS NOT NULL AND node.left_at IS NULL AS listened_to
+    SELECT node.id, node.total_vram AS old_total, node.gpu_vendor AS old_vendor,
+        node.approved_at IS NOT NULL AND node.left_at IS NULL AS listened_to
     FROM nodes_backendnode node JOIN beat ON beat.id = node.id
     WHERE node.retired_at IS NULL
     ORDER BY node.id
     FOR NO KEY UPDATE OF node
 ), told AS (
-    SELECT beat.id, beat.received_at,
+    SELECT beat.id, beat.received_at, old_total, old_vendor,
         CASE WHEN listened_to THEN beat.available_vram END AS available_vram,
         CASE WHEN listened_to THEN beat.total_vram END AS total_vram,
         CASE WHEN listened_to THEN beat.available_ram END AS available_ram,
@@ -40,7 +42,7 @@ WITH beat AS (
         CASE WHEN listened_to THEN beat.total_disk END AS total_disk,
         CASE WHEN listened_to THEN beat.gpu_vendor END AS gpu_vendor
     FROM heard JOIN beat ON beat.id = heard.id
-)
+), stored AS (
 UPDATE nodes_backendnode node SET
     last_heartbeat = GREATEST(node.last_heartbeat, told.received_at),
     total_vram = COALESCE(told.total_vram, node.total_vram),
@@ -55,6 +57,9 @@ UPDATE nodes_backendnode node SET
     total_disk = COALESCE(told.total_disk, node.total_disk),
     gpu_vendor = COALESCE(told.gpu_vendor, node.gpu_vendor)
 FROM told WHERE node.id = told.id
+RETURNING node.id, told.total_vram <> told.old_total OR told.gpu_vendor <> told.old_vendor AS other
+)
+SELECT id FROM stored WHERE other
 """
 
 # Counting and starting a new window in one statement: two processes cannot both be the first.

@@ -9,10 +9,6 @@ class LockKey(enum.IntEnum):
     """Never renumber: two releases run side by side during a deploy."""
 
     SWEEP_STALE = 1
-    RECONCILE = 2
-    DRAIN_OPS = 3
-    REAP_OPS = 4
-    SWEEP_LEASES = 5
     BOOTSTRAP = 6
     ENVIRONMENT_TOKEN = 7
 

@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from nodes.models import BackendNode, ClusterEvent, NodeLabel
 from nodes.presenting import displays, words
-from nodes.services import capacity, labels, overview
+from nodes.services import labels, overview
 from nodes.states import LabelSource, TaintEffect
+from nodes.wire import MAX_SLOTS
 
 EVENTS_PER_PAGE = 25
 
@@ -69,7 +70,7 @@ def _labels(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
 
 def _capacity(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     return {
-        "max_slots": capacity.MAX_SLOTS,
+        "max_slots": MAX_SLOTS,
         "budget_size": displays.size(int(node.vram_budget_bytes)),
     }
 

@@ -5,6 +5,7 @@ from rest_framework import serializers
 from nodes.api.fields import ByteCount, Text, Whole
 from nodes.models import BackendNode
 from nodes.states import NodeStatus, NodeType, Severity, TaintEffect
+from nodes.wire import MAX_SLOTS
 
 
 class MessageOut(serializers.Serializer):
@@ -54,6 +55,8 @@ class NodeOut(serializers.Serializer):
     gpu_vendor = serializers.CharField()
     gpu_compute_capability = serializers.CharField()
     capability = serializers.CharField()
+    arch = serializers.CharField()
+    os = serializers.CharField()
     max_replicas_per_model = serializers.IntegerField()
     max_replicas_per_model_manually_set = serializers.BooleanField()
     vram_budget = serializers.CharField()
@@ -121,7 +124,7 @@ class LabelsField(serializers.DictField):
 
 
 class SlotsIn(serializers.Serializer):
-    value = Whole(min_value=1, max_value=1024)
+    value = Whole(min_value=1, max_value=MAX_SLOTS)
 
 
 class SlotsOut(serializers.Serializer):

@@ -36,6 +36,8 @@ class RegisterIn(serializers.Serializer):
     labels = serializers.DictField(
         child=serializers.CharField(max_length=255, allow_blank=True), required=False
     )
+    arch = serializers.CharField(max_length=32, required=False, allow_blank=True)
+    os = serializers.CharField(max_length=32, required=False, allow_blank=True)
     boot_id = serializers.CharField(max_length=64, required=False, allow_blank=True)
 
 

@@ -44,6 +44,8 @@ class BackendNode(models.Model):
     gpu_vendor = models.CharField(max_length=32, blank=True)
     gpu_compute_capability = models.CharField(max_length=16, blank=True)
     capability = models.CharField(max_length=64, blank=True)
+    arch = models.CharField(max_length=32, blank=True)
+    os = models.CharField(max_length=32, blank=True)
     total_vram = ByteCount(default=0)
     available_vram = ByteCount(default=0, help_text="After the budget, before reservations.")
     reserved_vram = ByteCount(default=0)
@@ -144,7 +146,7 @@ class BackendNode(models.Model):
             ),
         ]
         indexes = [
-            # lifecycle.finish_drains: the few that are being emptied
+            # draining.finish_drains: the few that are being emptied
             models.Index(
                 name="node_draining",
                 fields=["drain_requested_at"],

@@ -1,6 +1,7 @@
 """How much a node may carry: the worker proposes, an operator's override sticks."""
 
 import logging
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,12 +14,10 @@ from clustermgr.lib.errors import InvalidInput
 from nodes import budgets
 from nodes.fields import ByteCount
 from nodes.models import BackendNode
-from nodes.services import announce, editing, events, labels
+from nodes.services import announce, editing, events, facts, labels
+from nodes.wire import MAX_SLOTS
 
 log = logging.getLogger(__name__)
-
-# Far above any machine; a typo of three digits too many is refused instead of planned for.
-MAX_SLOTS = 1024
 
 
 @transaction.atomic
@@ -78,6 +77,17 @@ def release_vram(node_id: UUID, amount: int) -> None:
         return
     held = BackendNode.objects.filter(pk=node_id, reserved_vram__gte=amount)
     held.update(reserved_vram=F("reserved_vram") - amount)
+
+
+@transaction.atomic
+def follow_hardware(node_ids: Collection[UUID], *, now: datetime) -> None:
+    """Compute anew what rests on a machine's memory and card: the budget's bytes, the labels."""
+    for node in facts.lockable().filter(pk__in=node_ids).order_by("pk"):
+        worker = events.by_worker(node)
+        ceiling = _ceiling(node, node.vram_budget)
+        if ceiling != node.vram_budget_bytes:
+            _change(node, {"vram_budget_bytes": ceiling}, by=worker, now=now)
+        labels.refresh_auto(node, actor=worker, now=now)
 
 
 def _nothing(amount: int) -> bool:

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from django.db import transaction
 
-from clustermgr.lib.errors import BusError, NodeRefused
+from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable
 from clustermgr.lib.queue import after_commit
 from nodes.models import BackendNode, NodeModel
 from nodes.querysets import NodeModelQuerySet
-from nodes.services import replicas
+from nodes.services import lifecycle, replicas
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import RunningModel
 
@@ -45,6 +45,9 @@ def confirm(node_id: UUID, *, ask: Ask, now: datetime) -> bool:
         return True
     try:
         running = ask(node_id)
+    except NodeUnreachable as absent:
+        lifecycle.mark_unreachable(node_id, now=now, reason=str(absent))
+        return False
     except (BusError, NodeRefused):
         return False
     settle(node_id, running=running, asked_at=now)

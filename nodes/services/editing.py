@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import F
 
-from clustermgr.lib.errors import NotFound, PreconditionFailed
+from clustermgr.lib.errors import InvalidMove, NotFound, PreconditionFailed
 from nodes.models import BackendNode
 from nodes.services import facts
 
@@ -19,6 +19,8 @@ def hold(node: BackendNode, *, expected_version: int | None) -> BackendNode:
     held = facts.lockable().filter(pk=node.pk).first()
     if held is None:
         raise NotFound(f"There is no node {node}.")
+    if held.retired_at is not None:
+        raise InvalidMove(f"{held} is retired; readmit it first.")
     if expected_version not in (None, held.version):
         raise _stale(held)
     return held

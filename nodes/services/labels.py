@@ -120,6 +120,8 @@ def _auto(node: BackendNode) -> dict[LabelSource, dict[str, str]]:
         gpu_vendor=node.gpu_vendor,
         total_vram=int(node.total_vram),
         slots=node.max_replicas_per_model,
+        arch=node.arch,
+        os=node.os,
     )
     return {LabelSource.AUTO: found}
 

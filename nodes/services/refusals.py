@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 
 from nodes import statements
-from nodes.models import BackendNode, FailedAttempt
+from nodes.models import BackendNode, ClusterEvent, FailedAttempt
 from nodes.services import events
 from nodes.states import Severity
 
@@ -35,23 +35,32 @@ def note(
     node: BackendNode | None = None,
     subject: str = "",
 ) -> None:
-    """Raise an attention event for the first refusal of `who` in a minute; count the others.
+    """Raise an attention event for a refusal, unless one about the same still waits for somebody.
+
+    At most one look a minute: a worker that beats on for days is one line to acknowledge.
 
     Call it outside the transaction that was refused: that one is rolled back, this must stay.
     """
-    if count(f"{kind}:{who}", now=now) == 1:
+    about = (subject or who)[:255]
+    if count(f"{kind}:{who}", now=now) == 1 and not _waiting(kind, about):
         events.record(
             kind,
             actor=actor,
             now=now,
             node=node,
-            subject=subject or who,
+            subject=about,
             reason=reason,
             severity=Severity.ATTENTION,
         )
 
 
+def _waiting(kind: str, subject: str) -> bool:
+    """Served by the index event_unacknowledged."""
+    open_ones = ClusterEvent.objects.filter(severity=Severity.ATTENTION, acknowledged_at=None)
+    return open_ones.filter(kind=kind, subject=subject).exists()
+
+
 def forget_old(*, now: datetime) -> int:
-    """Drop counters nobody will look at again; the sweep calls it."""
+    """Drop counters nobody will look at again; the tidy tick calls it."""
     rows, _ = FailedAttempt.objects.filter(window_started_at__lt=now - KEPT).delete()
     return rows

@@ -16,6 +16,7 @@ from nodes.services import (
     confirming,
     events,
     facts,
+    flapping,
     jointokens,
     labels,
     refusals,
@@ -27,7 +28,7 @@ from nodes.wire import RegisterRequest
 # What the worker says and we store as it is
 TOLD = (
     *("node_type", "address", "http_address", "boot_id"),
-    *("gpu_vendor", "gpu_compute_capability", "capability"),
+    *("gpu_vendor", "gpu_compute_capability", "capability", "arch", "os"),
     *("total_vram", "total_ram", "available_ram", "total_disk", "available_disk"),
 )
 # What a re-registration is remembered by; readings that change by themselves tell nothing.
@@ -171,16 +172,22 @@ def _renew(node: BackendNode, request: RegisterRequest, token: JoinToken, now: d
     _check_identity(node, token)
     _warn_of_collision(node, request, now)
     before, restarted = _picture(node), _restarted(node, request)
+    quarantine = node.quarantined_until
+    returns = restarted or node.liveness == Liveness.OFFLINE
     if node.liveness != Liveness.HEALTHY:
         move(node, Liveness.HEALTHY, liveness_changed_at=now, liveness_reason="", left_at=None)
     changes = _columns(node, request, token)
     if restarted:
         changes["reserved_vram"] = 0
+    if returns:
+        changes |= flapping.columns_of_return(node, now=now)
     if node.drain_by_worker:  # the shutdown it announced is over; an operator's drain is not
         changes |= facts.NO_DRAIN
     facts.write(node, when=Q(), now=now, last_heartbeat=now, **changes)
     _settle_replicas(node, request, restarted=restarted, now=now)
     _remember_return(node, before, restarted=restarted, now=now)
+    if node.quarantined_until != quarantine:
+        flapping.remember(node, before=quarantine, now=now)
 
 
 def _remember_return(

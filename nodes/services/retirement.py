@@ -59,8 +59,12 @@ def readmit(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
 
 @transaction.atomic
 def release_token(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
-    """Let the next registration bring another token; until then no token acts on the node."""
+    """Let the next registration bring another token; until then no token acts on the node.
+
+    Whoever brings it has yet to be approved: the approval was for the machine behind the old one.
+    """
     before = node.join_token.name if node.join_token else ""
-    if facts.write(node, when=Q(join_token__isnull=False), now=now, join_token=None):
+    fresh = {"join_token": None, "approved_at": None, "approved_by": ""}
+    if facts.write(node, when=Q(join_token__isnull=False), now=now, **fresh):
         events.record("node.token_released", actor=by, now=now, node=node, before={"token": before})
     return node

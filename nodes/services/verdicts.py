@@ -11,7 +11,7 @@ from django.db.models import Case, DateTimeField, F, Func, Value, When
 
 from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.querysets import BackendNodeQuerySet
-from nodes.services import announce, events, replicas
+from nodes.services import announce, events, flapping, replicas
 from nodes.states import LIVENESS_MOVES, Liveness, Severity
 from nodes.sweeping import Knobs, SweepPlan, Watched
 
@@ -111,8 +111,7 @@ def _quarantine(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> list[Cluster
     if not plan.quarantined:
         return []
     until = now + knobs.quarantine_for
-    minutes = knobs.flap_window.total_seconds() / 60
-    reason = f"It comes and goes: {knobs.flap_limit} times back within {minutes:g} min."
+    reason = flapping.reason(knobs.flap_limit, knobs.flap_window)
     _rows(plan.quarantined).update(
         quarantined_until=until, quarantine_reason=reason, updated_at=now
     )

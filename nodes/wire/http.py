@@ -38,6 +38,8 @@ class RegisterRequest:
     max_replicas_per_model: int = 1
     vram_budget: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    arch: str = ""  # ours, like the two below: become labels
+    os: str = ""
     boot_id: str = ""  # ours: tells a restart from a renewal; LocalAI's worker sends none
 
     @classmethod
@@ -62,6 +64,8 @@ class RegisterRequest:
             max_replicas_per_model=_slots(given.integer("max_replicas_per_model")),
             vram_budget=given.text("vram_budget", 32),
             labels=check_labels(given.mapping("labels")),
+            arch=given.text("arch", 32),
+            os=given.text("os", 32),
             boot_id=given.text("boot_id", 64),
         )
         _check_identity(request)

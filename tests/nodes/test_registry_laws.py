@@ -40,7 +40,7 @@ class Registry(RegistryWorld):
     @rule(target=known, name=st.sampled_from(["gpu-1", "gpu-2"]), boot=st.sampled_from(["", "a"]))
     def register(self, name: str, boot: str) -> str:
         orders = self.orders.setdefault(name, Orders())
-        now = self.act(f"worker {name}", f"token {self.token.name}")
+        now = self.act(f"worker {name}", f"token {self.token.name}", "system")
         with self.refused(Gone, when=orders.retired):
             registration.register(make_request(name, boot_id=boot), token=self.token, now=now)
             orders.left, orders.boot_id = False, boot

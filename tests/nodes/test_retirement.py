@@ -85,7 +85,8 @@ def test_a_released_node_joins_with_the_next_token() -> None:
     retirement.release_token(node, by="ada", now=NOW)
     assert node.join_token is None
     assert node.events.get().before == {"token": "token-1"}
-    assert registration.register(make_request(), token=new, now=LATER).join_token == new
+    back = registration.register(make_request(), token=new, now=LATER)
+    assert (back.join_token, back.status) == (new, NodeStatus.PENDING)
 
 
 def test_releasing_the_token_does_not_readmit() -> None:

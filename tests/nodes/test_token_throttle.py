@@ -38,11 +38,15 @@ def test_one_wrong_worker_does_not_lock_out_the_fleet_behind_its_address() -> No
 
 
 @pytest.mark.django_db
-def test_a_flood_is_one_event_a_minute_and_source() -> None:
+def test_a_flood_is_one_event_for_each_source_until_somebody_has_seen_it() -> None:
     fail("10.0.0.1", times=30)
     fail("10.0.0.2", times=30)
     fail("10.0.0.1", times=30, now=NOW + MINUTE)
-    assert ClusterEvent.objects.filter(kind="join.refused").count() == 3
+    told = ClusterEvent.objects.filter(kind="join.refused")
+    assert told.count() == 2
+    told.update(acknowledged_at=NOW, acknowledged_by="ada")
+    fail("10.0.0.1", times=30, now=NOW + 2 * MINUTE)
+    assert told.count() == 3
 
 
 @pytest.mark.django_db

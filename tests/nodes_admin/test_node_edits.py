@@ -73,7 +73,7 @@ def test_capacity_is_overridden_and_reset(operator: Client) -> None:
     ("name", "filled", "sentence"),
     [
         ("set-slots", {"value": "many"}, "That is not a whole number."),
-        ("set-slots", {"value": "0"}, "1 to 1024 slots"),
+        ("set-slots", {"value": "0"}, "1 to 10000 slots"),
         ("set-budget", {"value": "120%"}, "more than all of the VRAM"),
         ("set-label", {"key": "no spaces"}, "A label key has"),
         ("add-taint", {"key": "x", "effect": "Explode", "version": "1"}, "effect is one of"),
