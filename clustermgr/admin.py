@@ -21,8 +21,6 @@ from clustermgr.models import ApiToken
 
 admin.site.unregister([User, Group])  # Django's own pages do not wear the theme
 
-TOKEN_COLOURS = {"live": "success", "revoked": "danger", "expired": "warning"}
-
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):

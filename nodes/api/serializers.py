@@ -55,8 +55,6 @@ class NodeOut(serializers.Serializer):
     gpu_vendor = serializers.CharField()
     gpu_compute_capability = serializers.CharField()
     capability = serializers.CharField()
-    arch = serializers.CharField()
-    os = serializers.CharField()
     max_replicas_per_model = serializers.IntegerField()
     max_replicas_per_model_manually_set = serializers.BooleanField()
     vram_budget = serializers.CharField()
@@ -69,6 +67,8 @@ class NodeOut(serializers.Serializer):
     in_flight_count = serializers.IntegerField()
     labels = serializers.SerializerMethodField()
     # Ours: the facts behind the status, each on its own
+    arch = serializers.CharField()
+    os = serializers.CharField()
     liveness = serializers.CharField()
     liveness_reason = serializers.CharField()
     approved_at = serializers.DateTimeField(allow_null=True)

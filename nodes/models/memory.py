@@ -38,6 +38,8 @@ class ClusterEvent(models.Model):
         ]
         indexes = [
             models.Index(name="event_of_node", fields=["node", "-id"]),
+            # the API's ?node=; events about machines that never got in have no node
+            models.Index(name="event_about", fields=["subject", "-id"]),
             # the attention list
             models.Index(
                 name="event_unacknowledged",
