@@ -203,6 +203,8 @@ CELERY_BEAT_SCHEDULER = "clustermgr.scheduler:StaticScheduler"
 if CELERY_BROKER_URL.startswith("pgmq://"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "init_extension": False,  # installed once by `manage.py prepare`
+        # Said again: without it the client prefers DATABASE_URL to the URL it was given.
+        "conn_string": CELERY_BROKER_URL.replace("pgmq://", "postgresql://", 1),
         "use_notify": True,
         "wait_time_seconds": 0,  # NOTIFY wakes us; long polling would keep a backend spinning
         "polling_interval": 1.0,
