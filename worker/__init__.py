@@ -1,0 +1,1 @@
+"""The node agent: joins a cluster over HTTP, obeys it over NATS. No Django inside."""
