@@ -1,0 +1,8 @@
+"""The app of orders."""
+
+from django.apps import AppConfig
+
+
+class BackendOpsConfig(AppConfig):
+    name = "backendops"
+    verbose_name = "Operations"
