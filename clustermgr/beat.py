@@ -27,6 +27,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "backendops.drain": cluster.ops_every,
         "backendops.reap": cluster.ops_reap_every,
         "backendops.refresh_inventory": cluster.inventory_every,
+        "backendops.tidy": cluster.history_tidy_every,
     }
     return {
         name: {

@@ -83,6 +83,9 @@ class ClusterSettings:
     ops_reap_every: timedelta = timedelta(seconds=10)
     ops_check_every: timedelta = timedelta(seconds=20)
     inventory_every: timedelta = timedelta(minutes=5)
+    # The record of operations: what ended and was dismissed is kept for this long
+    keep_history_for: timedelta = timedelta(days=365)
+    history_tidy_every: timedelta = timedelta(hours=1)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
