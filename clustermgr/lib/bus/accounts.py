@@ -46,6 +46,9 @@ class AccountServer:
 
         Each is newer than the one before, whatever the clocks say: servers keep the newest.
         """
+        if claims.get("iss") != self._signer.public:
+            # The server would take a stranger's word, and trust the account no more.
+            raise BusRefused("CLUSTER_NATS_OPERATOR_SEED is not the key that signed the account.")
         after = datetime.fromtimestamp(int(claims["iat"]) + 1, UTC)
         token = encode(
             claims,

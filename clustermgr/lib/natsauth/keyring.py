@@ -1,6 +1,7 @@
 """The files behind a locked-down bus: made once, kept for ever, readable only by their owner."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -134,15 +135,13 @@ def _title(name: str) -> str:
 
 def write_new(path: Path, text: str) -> bool:
     """Create `path` whole, for its owner only; False when somebody else was first."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")  # mode 0600
     with os.fdopen(descriptor, "w") as file:
-        os.fchmod(file.fileno(), 0o600)
         file.write(text)
     try:
         os.link(draft, path)  # fails where rename would replace
     except FileExistsError:
         return False
     finally:
-        draft.unlink()
+        os.unlink(draft)
     return True
