@@ -26,7 +26,7 @@ class ClusterSettings:
 
     # Where the parts are
     nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)  # may carry a password
-    worker_nats_url: str = ""  # what "Add a worker" shows; empty: our own, without its password
+    worker_nats_url: str = secret()  # what "Add a worker" shows; empty: ours without its password
     nats_credentials: str = ""  # path of a .creds file (user JWT and seed)
     nats_ca: str = ""  # PEM paths; any of them turns TLS on
     nats_cert: str = ""

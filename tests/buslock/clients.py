@@ -81,11 +81,15 @@ def node(
 
 
 def user(server: Server, permissions: Permissions) -> AbstractAsyncContextManager[Peer]:
+    return connected(server, credentials_of(server, permissions))
+
+
+def credentials_of(server: Server, permissions: Permissions) -> RawCredentials:
     assert server.nats.keys
     account, key = server.nats.keys.account, Key.generate(Kind.USER)
     claims = user_claims(permissions, account=account.public)
     token = encode(claims, subject=key.public, name="u", by=account, now=datetime.now(UTC))
-    return connected(server, RawCredentials(credentials_file(token, key.seed)))
+    return RawCredentials(credentials_file(token, key.seed))
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:

@@ -183,6 +183,20 @@ def test_a_node_cannot_lend_itself_the_right_to_say_anything_anywhere(locked: Se
     assert not asyncio.run(trespass(minted))
 
 
+def test_a_trace_is_no_way_around_either(locked: Server) -> None:
+    # The server itself publishes to where this header points
+    async def talk() -> list[Msg]:
+        async with node(locked, A) as worker, manager(locked) as us:
+            heard = await us.collect(f"nodes.{B}.>")
+            headers = {"Nats-Trace-Dest": INSTALL.of(B)}
+            await worker.client.publish(INSTALL_PROGRESS.of(A, op="x"), b"{}", headers=headers)
+            await worker.client.flush()
+            await until(lambda: len(worker.complaints) == 1)
+            return heard
+
+    assert asyncio.run(talk()) == []
+
+
 def test_the_system_user_can_replace_accounts_and_nothing_more(locked: Server) -> None:
     assert locked.nats.keys
     path = str(locked.nats.keys.home / "system.creds")
