@@ -24,6 +24,7 @@ from clustermgr.embedded.state import (
     write_private,
 )
 from clustermgr.embedded.supervisor import PartFailed, Supervisor
+from clustermgr.lib.natsauth import BadSeed, BadToken
 from clustermgr.lib.natsauth.keyring import Keyring
 
 
@@ -161,7 +162,11 @@ async def _postgres(options: Options, keys: Secrets, supervisor: Supervisor) -> 
 
 async def _nats(options: Options, supervisor: Supervisor) -> dict[str, str]:
     """Start our own server and tell what its users must know."""
-    keys = Keyring.open(options.data_dir / "nats", now=datetime.now(UTC))
+    home = options.data_dir / "nats"
+    try:
+        keys = Keyring.open(home, now=datetime.now(UTC))
+    except (BadSeed, BadToken) as broken:
+        raise CannotStart(f"A file in {home} is damaged: {broken}") from broken
     server = Nats(
         home=options.data_dir,
         host=options.nats_host,

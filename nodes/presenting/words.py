@@ -126,10 +126,10 @@ def _bus(node: BackendNode, now: datetime) -> Fact | None:
         return Fact(title="Not cut off", text=f"{text} {standing.trouble}".strip(), tone="bad")
     if standing.expires_at is None:
         text = "It cannot use the bus until its worker registers."
-        return Fact(title="No credentials", text=text, tone="idle")
-    many = f"{standing.live} credentials, the last" if standing.live > 1 else "One credential,"
-    text = f"{many} good until {_date(standing.expires_at)}; its worker renews in time."
-    return Fact(title="On the bus", text=text, tone="good")
+        return Fact(title="No credentials for the bus", text=text, tone="idle")
+    many = f"{standing.live}, the last" if standing.live > 1 else "One,"
+    text = f"{many} good until {_date(standing.expires_at)}."
+    return Fact(title="Credentials for the bus", text=text, tone="good")
 
 
 def _why(reason: str) -> str:

@@ -155,7 +155,7 @@ def test_the_node_page_says_that_it_is_not_cut_off_yet(
     credentials.mint(node, now=now())
     client.force_login(superuser)
     page = reverse("admin:nodes_backendnode_change", args=[node.pk])
-    assert "On the bus" in client.get(page).content.decode()
+    assert "Credentials for the bus" in client.get(page).content.decode()
     managed.stop()
     retirement.retire(node, by="ada", reason="", now=now())
     tasks.push_revocations()

@@ -111,6 +111,11 @@ def test_a_worker_gets_its_credentials_and_is_cut_off_when_it_is_retired(up: Up)
         bus.close()
 
 
+def test_no_process_of_ours_asks_the_bus_for_more_than_it_may(up: Up) -> None:
+    assert up.readiness()[0] == 200
+    assert " Violation - Subject" not in up.log.read_text()
+
+
 def _nobody_answers(bus: NatsBus, subject: str) -> bool:
     try:
         bus.request(subject, b"", timeout=timedelta(seconds=1))

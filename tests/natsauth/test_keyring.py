@@ -1,11 +1,22 @@
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from clustermgr.lib.natsauth import BadSeed, decode
+from clustermgr.lib.natsauth import (
+    SERVICE,
+    BadSeed,
+    BadToken,
+    Key,
+    Kind,
+    decode,
+    encode,
+    user_claims,
+)
+from clustermgr.lib.natsauth.claims import credentials_file, read_credentials
 from clustermgr.lib.natsauth.keyring import Keyring, write_new
 from tests.factories import NOW
 
@@ -41,6 +52,20 @@ def test_what_was_lost_is_made_again_and_nothing_else(tmp_path: Path) -> None:
     assert second.account.seed == kept.read_text().strip()
 
 
+def test_credentials_of_an_earlier_version_allow_what_is_needed_now(tmp_path: Path) -> None:
+    keys = Keyring.open(tmp_path, now=NOW)
+    path, user = keys.service_credentials, Key.generate(Kind.USER)
+    less = user_claims(replace(SERVICE, publish=("nodes.>",)), account=keys.account.public)
+    token = encode(less, subject=user.public, name="earlier", by=keys.account, now=NOW)
+    path.write_text(credentials_file(token, user.seed))
+    assert Keyring.open(tmp_path, now=LATER).made == ("service.creds",)
+    token, seed = read_credentials(path.read_text())
+    assert decode(token)["nats"]["pub"] == {"allow": list(SERVICE.publish)}
+    assert seed == user.seed
+    assert Keyring.open(tmp_path, now=LATER).made == ()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_the_operators_own_key_signs_nothing_but_itself(tmp_path: Path) -> None:
     keys = Keyring.open(tmp_path, now=NOW)
     operator, account, system = map(decode, (keys.operator_jwt, keys.account_jwt, keys.system_jwt))
@@ -65,6 +90,13 @@ def test_a_broken_file_is_refused_and_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(BadSeed):
         Keyring.open(tmp_path, now=LATER)
     assert (tmp_path / "account.seed").read_text() == "half a seed"
+
+
+def test_a_broken_creds_file_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    Keyring.open(tmp_path, now=NOW)
+    (tmp_path / "service.creds").write_text("-----BEGIN NATS USER JWT-----")
+    with pytest.raises(BadToken):
+        Keyring.open(tmp_path, now=LATER)
 
 
 def test_of_many_writers_one_is_first_and_the_others_read_it(tmp_path: Path) -> None:

@@ -87,6 +87,19 @@ def credentials_file(token: str, seed: str) -> str:
     )
 
 
+def read_credentials(text: str) -> tuple[str, str]:
+    """Token and seed of a .creds file."""
+    lines = [line.strip() for line in text.splitlines()]
+    try:
+        token, seed = (
+            lines[lines.index(f"-----BEGIN {label}-----") + 1]
+            for label in ("NATS USER JWT", "USER NKEY SEED")
+        )
+    except (ValueError, IndexError):
+        raise BadToken("This is not a .creds file.") from None
+    return token, seed
+
+
 def _identity(body: Claims) -> str:
     """`jti`, as nats-io's library computes it: a digest of the standard claims in this order."""
     ordered = {key: body[key] for key in STANDARD if body.get(key)}

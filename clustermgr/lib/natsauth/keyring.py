@@ -11,8 +11,10 @@ from typing import Any, Self
 from clustermgr.lib.natsauth.claims import (
     account_claims,
     credentials_file,
+    decode,
     encode,
     operator_claims,
+    read_credentials,
     user_claims,
 )
 from clustermgr.lib.natsauth.keys import Key, Kind
@@ -21,7 +23,7 @@ from clustermgr.lib.natsauth.permissions import SERVICE, SYSTEM, Permissions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyring:
-    """Operator, two accounts and their users; `made` names what was not there before.
+    """Operator, two accounts and their users; `made` names what is new.
 
     The operator's own key signs itself once and is never needed again: accounts are signed by
     a key that can be replaced.
@@ -97,7 +99,7 @@ class Keyring:
 
 
 class _Files:
-    """A directory in which nothing is ever overwritten."""
+    """A directory in which no key is ever overwritten."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -115,12 +117,19 @@ class _Files:
         return self._once(name, sign)
 
     def user(self, name: str, permissions: Permissions, *, of: Key, now: datetime) -> None:
-        def mint() -> str:
-            user, claims = Key.generate(Kind.USER), user_claims(permissions, account=of.public)
+        """Credentials; those of an earlier version that allow other things are signed anew."""
+
+        def mint(user: Key) -> str:
+            claims = user_claims(permissions, account=of.public)
             token = encode(claims, subject=user.public, name=_title(name), by=of, now=now)
             return credentials_file(token, user.seed)
 
-        self._once(name, mint)
+        text = self._once(name, lambda: mint(Key.generate(Kind.USER)))
+        token, seed = read_credentials(text)
+        allowed = decode(token)["nats"]
+        if any(allowed.get(key) != value for key, value in permissions.claims().items()):
+            _replace(self._home / name, mint(Key.from_seed(seed, Kind.USER)) + "\n")
+            self.made.append(name)
 
     def _once(self, name: str, make: Callable[[], str]) -> str:
         path = self._home / name
@@ -135,9 +144,7 @@ def _title(name: str) -> str:
 
 def write_new(path: Path, text: str) -> bool:
     """Create `path` whole, for its owner only; False when somebody else was first."""
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")  # mode 0600
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    draft = _draft(path, text)
     try:
         os.link(draft, path)  # fails where rename would replace
     except FileExistsError:
@@ -145,3 +152,14 @@ def write_new(path: Path, text: str) -> bool:
     finally:
         os.unlink(draft)
     return True
+
+
+def _replace(path: Path, text: str) -> None:
+    os.rename(_draft(path, text), path)
+
+
+def _draft(path: Path, text: str) -> str:
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")  # mode 0600
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    return draft

@@ -10,6 +10,7 @@ CLUSTER = (
     "nodes.>",
     *("gallery.>", "staging.>", "prefixcache.>", "cache.>", "state.>", "responses.>"),
     *("jobs.>", "agent.>", "mcp.>", "finetune.>"),
+    "clustermgr.>",  # only ours: /readyz has the server confirm a message
 )
 INBOXES = "_INBOX.>"
 

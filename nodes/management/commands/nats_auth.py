@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from clustermgr.lib.natsauth import BadSeed, Key, Kind
+from clustermgr.lib.natsauth import BadSeed, BadToken, Key, Kind
 from clustermgr.lib.natsauth.keyring import Keyring, write_new
 from nodes.models import BusAccount, NodeCredential
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             keys = Keyring.open(home, now=timezone.now())
             document = json.dumps(keys.server_configuration(resolver), indent=2) + "\n"
             written = write_new(home / CONFIGURATION, document)
-        except (OSError, BadSeed) as problem:
+        except (OSError, BadSeed, BadToken) as problem:
             raise CommandError(f"{home}: {problem}") from problem
         made = [*keys.made, *([CONFIGURATION] if written else [])]
         if not made:
