@@ -263,7 +263,7 @@ def _ending(entry: Entry) -> str:
     if entry.stopping or code is None:
         return "was stopped while it started"
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name} before it was ready"
+        return f"was ended by signal {-code} before it was ready"
     return f"exited with code {code} before it was ready"
 
 
