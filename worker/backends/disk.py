@@ -111,10 +111,10 @@ class DiskBackends:
 
     def _find(self, name: str) -> Found | None:
         name = name.rpartition("@")[2]
-        found = self._scan()
+        found = self._scan() if name else []
         by_folder = [one for one in found if one.installed.name == name]
         by_metadata = [one for one in found if one.metadata.name == name]
-        by_alias = [one for one in found if name and one.metadata.alias == name]
+        by_alias = [one for one in found if one.metadata.alias == name]
         return next(iter(by_folder + by_metadata + by_alias), None)
 
     def _lock(self, name: str) -> asyncio.Lock:
