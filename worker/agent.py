@@ -20,6 +20,7 @@ from worker.wire.http import Registered, Registration
 log = logging.getLogger(__name__)
 
 REFRESH_AT = 0.75  # of a credential's life
+LOOK_AGAIN = 60.0  # seconds
 REFRESH_AGAIN = 30.0  # seconds, after a renewal that failed
 DRAIN = 30.0  # seconds that requests under way may take
 LEAVING = 60.0  # seconds for all that we tell the manager
@@ -42,9 +43,15 @@ class Agent:
     """One node; `run` returns when it was told to stop and has left."""
 
     def __init__(
-        self, identity: Identity, *, manager: Manager, machine: Machine, readings: Read
+        self,
+        identity: Identity,
+        *,
+        manager: Manager,
+        machine: Machine,
+        readings: Read,
+        stopping: asyncio.Event | None = None,
     ) -> None:
-        self.stopping = asyncio.Event()
+        self.stopping = stopping or asyncio.Event()
         self.beating = True  # False: a machine that hangs
         self.desk = Desk(machine, on_stop=self.stopping.set)
         self.known: Registered | None = None
@@ -55,9 +62,11 @@ class Agent:
         self._joining = Joining(manager, identity.registration, readings)
         self._lost = asyncio.Event()  # the manager does not know us any more
 
-    @property
-    def ready(self) -> bool:
-        return self.link is not None and self.link.connected
+    def why_not_ready(self) -> str:
+        """What keeps us from hearing commands; empty when nothing does."""
+        if self.link is None:
+            return "not registered yet"
+        return "" if self.link.connected else "NATS is not connected"
 
     async def run(self) -> None:
         """Live until told to stop, then leave in good order."""
@@ -139,8 +148,8 @@ class Agent:
         while True:
             ends = self._credentials.expires_at if self._credentials else None
             if ends is None or self._identity.own_credentials:
-                await self.stopping.wait()  # nothing to renew
-                return
+                await asyncio.sleep(LOOK_AGAIN)  # nothing to renew yet
+                continue
             await asyncio.sleep(max(REFRESH_AT * (ends - time.time()), 1.0))
             if not await self._renewed():
                 await asyncio.sleep(REFRESH_AGAIN)

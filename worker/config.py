@@ -159,7 +159,6 @@ class Config:
     backends_system_path: Path = knob(Path("/var/lib/local-ai/backends"), Path)
     models_path: Path | None = knob(None, Path, also="MODELS_PATH")
     backend_galleries: tuple[Gallery, ...] = knob((), gallery_list, also="BACKEND_GALLERIES")
-    require_backend_integrity: bool = knob(False, flag, says="no backend without a checksum")
 
     state_dir: Path = knob(Path("."), Path, ours=True, says="backends, models and state go here")
     download_rate: int = knob(0, parse_size, ours=True, says="bytes per second; 0: no limit")

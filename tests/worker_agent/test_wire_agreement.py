@@ -95,7 +95,7 @@ def test_both_speak_of_the_same_subjects() -> None:
     assert subjects.progress("a.b c", "x.y z") == theirs.INSTALL_PROGRESS.of("a.b c", op="x.y z")
 
 
-@pytest.mark.parametrize("kind", sorted(set(REQUESTS.values()), key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(set(REQUESTS.values()), key=str))
 @given(
     payload=st.binary()
     | st.recursive(

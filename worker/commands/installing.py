@@ -5,12 +5,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from weakref import WeakValueDictionary
 
 from worker.commands.operations import Operation, Operations
-from worker.commands.stopping import StopFailed, Stopping
-from worker.machine import Backends, Installed, Process, Processes, Refused, Tell
+from worker.commands.stopping import StopFailed, Stopping, runs
+from worker.machine import Backends, Process, Processes, Refused, Tell
 from worker.wire.reading import BadMessage
 from worker.wire.replies import CancelReply, InstallReply, StoppingReply
 from worker.wire.requests import (
@@ -112,8 +111,7 @@ class Installing:
         if process is None:
             return None
         installed = self.backends.find(backend)
-        ours = any(known.key == key for known in self.stopping.of_backend(backend))
-        if installed and ours and _runs(process, installed):
+        if installed and runs(process, installed):
             return process
         await self.stopping.stop([key], free=True)
         return None
@@ -135,10 +133,6 @@ class Installing:
             yield operation
         finally:
             self.operations.ended(operation)
-
-
-def _runs(process: Process, installed: Installed) -> bool:
-    return process.directory == str(PurePath(installed.run).parent)
 
 
 def _stopping_reply(stopped: tuple[str, ...], error: str) -> StoppingReply:
