@@ -13,7 +13,7 @@ class Site:
 
     files: dict[str, bytes] = field(default_factory=dict)
     etags: dict[str, str] = field(default_factory=dict)
-    cut_after: list[int] = field(default_factory=list)  # bytes, for the next answers in turn
+    cuts: dict[str, list[int]] = field(default_factory=dict)  # after so many bytes, in turn
     redirects: dict[str, str] = field(default_factory=dict)
     chunked: bool = False
     ranges: bool = True
@@ -39,7 +39,8 @@ class Site:
         if not self.chunked:
             response.content_length = len(body) - start
         await response.prepare(request)
-        cut = self.cut_after.pop(0) if self.cut_after else len(body)
+        cuts = self.cuts.get(path)
+        cut = cuts.pop(0) if cuts else len(body)
         await response.write(body[start : start + cut])
         if start + cut < len(body) and request.transport:
             request.transport.close()

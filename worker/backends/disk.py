@@ -41,10 +41,14 @@ class DiskBackends:
         capability: str = "",
         cache: Path | None = None,
         download_rate: int = 0,
+        retry_pause: timedelta = timedelta(milliseconds=200),
         limits: Limits = Limits(),  # noqa: B008  frozen
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
-        """`download_rate`: bytes per second of all transfers, local archives too; 0 is no limit."""
+        """`download_rate`: bytes per second of all transfers, local archives too; 0 is no limit.
+
+        A cut download is tried again after `retry_pause`, then after twice that, and so on.
+        """
         self._store = Store(root)
         self._system_root = system_root
         self._galleries = galleries
@@ -57,6 +61,7 @@ class DiskBackends:
             bucket=self._bucket,
             limits=limits,
             room=self._room,
+            pause=retry_pause,
         )
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 

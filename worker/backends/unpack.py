@@ -24,7 +24,6 @@ Told = Callable[[int], None]  # bytes of the archive that were read
 # Everything the standard library raises at broken or hostile archives, short of a full disk.
 BROKEN = (
     tarfile.TarError,
-    gzip.BadGzipFile,
     lzma.LZMAError,
     zlib.error,
     EOFError,
@@ -46,7 +45,9 @@ def archive(path: Path, tree: Tree, *, limits: Limits, told: Told) -> None:
                 while member := tar.next():
                     _unpack(tar, member, tree)
                     tar.members.clear()  # type: ignore[attr-defined]  # or it remembers them all
-    except BROKEN as error:
+    except (OSError, *BROKEN) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's; a decompressor's has no number
         raise Refused(f"{path.name} is not a readable tar archive: {error}") from error
 
 
