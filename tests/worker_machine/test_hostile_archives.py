@@ -129,12 +129,15 @@ def test_a_folder_is_held_to_the_same_rules(tmp_path: Path) -> None:
         folder(source, tree)
 
 
-NAMES = st.lists(
-    st.sampled_from(["..", ".", "a", "b", "c", "", "run.sh", "/"]), min_size=1, max_size=4
-).map("/".join)
-KINDS = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, LINK, HARD, DEVICE, FIFO, b"S", b"L"])
-MEMBERS = st.builds(
-    lambda name, kind, link: member(name, kind=kind, link=link), NAMES, KINDS, NAMES
+STEPS = st.lists(st.sampled_from(["..", ".", "a", "b", "c", "", "/"]), min_size=1, max_size=4)
+TARGETS = STEPS.map("/".join)
+NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map("/".join)
+KINDS = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, HARD, DEVICE, b"L"])
+MEMBERS = st.one_of(
+    st.builds(lambda name, target: member(name, kind=LINK, link=target), NAMES, TARGETS),
+    st.builds(lambda name: member(name), NAMES),
+    st.builds(lambda name: member(name, kind=tarfile.DIRTYPE), NAMES),
+    st.builds(lambda name, kind, to: member(name, kind=kind, link=to), TARGETS, KINDS, TARGETS),
 )
 
 
@@ -143,7 +146,7 @@ def everything_below(directory: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in names + files)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=200)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=300)
 @given(st.lists(MEMBERS, max_size=8))
 def test_whatever_an_archive_says_nothing_is_written_or_linked_outside(
     members: list[tarfile.TarInfo],
@@ -161,7 +164,7 @@ def test_whatever_an_archive_says_nothing_is_written_or_linked_outside(
             outer / "deep/into/x.tar",
         }
         for path in everything_below(inside):
-            if path.exists():  # a link may lead nowhere, or round in circles
+            with suppress(RuntimeError):  # round in circles is also not outside
                 assert path.resolve().is_relative_to(inside)
 
 
