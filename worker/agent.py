@@ -225,6 +225,10 @@ class Agent:
 
 
 async def _end(tasks: list[asyncio.Task[object]]) -> None:
-    for task in tasks:
-        task.cancel()
+    """Cancel until they are over: wait_for of Python 3.11, inside nats-py, may swallow one."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
     await asyncio.gather(*tasks, return_exceptions=True)
