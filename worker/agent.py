@@ -68,7 +68,9 @@ class Agent:
         """What keeps us from hearing commands; empty when nothing does."""
         if self.link is None:
             return "not registered yet"
-        return "" if self.link.connected else "NATS is not connected"
+        if self.link.connected:
+            return ""
+        return f"NATS is not connected ({self.link.trouble or 'connecting'})"
 
     def hang(self) -> None:
         """Neither beat nor answer, as a machine that is stuck; for simulations."""
