@@ -7,7 +7,7 @@ from clustermgr.conf import ClusterSettings
 
 # Tasks that wait for a node. They run on the thread pool: a 15-minute install must never
 # keep a tick from running.
-NODEOPS = ("nodes.confirm_replicas",)
+NODEOPS = ("nodes.confirm_replicas", "backendops.check_upgrades")
 
 
 def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
@@ -17,6 +17,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "nodes.sweep_stale": cluster.sweep_every,
         "nodes.finish_drains": cluster.drain_check_every,
         "nodes.tidy": cluster.tidy_every,
+        "backendops.check_upgrades": cluster.check_upgrades_every,
     }
     return {
         name: {
