@@ -8,7 +8,6 @@ import json
 from dataclasses import asdict
 
 from django.http import HttpResponse
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
@@ -23,6 +22,15 @@ CONTENT_TYPE = "text/event-stream"
 MOST_REPLAYED = 5000  # more is a reload
 # How far to look back for numbers that were taken earlier and committed later
 OVERLAP = 1000
+# Of each event, as OpenAPI describes streams
+MESSAGE = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "For Last-Event-ID."},
+        "event": {"type": "string", "description": "Absent: a change; else hello or reset."},
+        "data": {"type": "string", "description": "A change, as JSON."},
+    },
+}
 RETRY = b"retry: 3000\n\n"  # milliseconds
 HEADERS = {
     "Cache-Control": "no-cache, no-transform",
@@ -47,7 +55,7 @@ class ChangesView(OperationsView):
     @described(
         "streamOperations",
         "Changes of operations as server-sent events, after Last-Event-ID",
-        {(200, CONTENT_TYPE): OpenApiTypes.STR},
+        {(200, CONTENT_TYPE): MESSAGE},
         parameters=[OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER)],
     )
     def get(self, request: Request) -> HttpResponse:
