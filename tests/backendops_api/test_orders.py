@@ -8,8 +8,8 @@ from django.db import connection
 
 from backendops.models import NodeBackend, NodeInventory, Operation, PendingBackendOp
 from backendops.states import OpState, Verb
-from nodes.models import BackendNode, ClusterEvent
-from nodes.states import Liveness, NodeType
+from nodes.models import BackendNode, ClusterEvent, NodeLabel
+from nodes.states import LabelSource, Liveness, NodeType
 from tests.api.clients import Caller, read
 from tests.backendops_api.conftest import Galleries
 from tests.factories import NOW, make_node, make_op, make_pending
@@ -250,9 +250,10 @@ class TestBulk:
         assert {op.node for op in PendingBackendOp.objects.all()} == {one, two}
 
     def test_a_selector_picks_them(self, root: Caller) -> None:
-        make_node("one", gpu_vendor="nvidia")
+        one = make_node("one")
+        NodeLabel.objects.create(node=one, key="tier", value="fast", source=LabelSource.ADMIN)
         make_node("two")
-        body = {"verb": "install", "backend": "x", "selector": "gpu.vendor=nvidia"}
+        body = {"verb": "install", "backend": "x", "selector": "tier=fast"}
         assert root.post("/api/operations", body).status_code == 202
         assert [op.node.name for op in PendingBackendOp.objects.all()] == ["one"]
 
