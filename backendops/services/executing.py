@@ -220,7 +220,7 @@ def _refused(
     """The node said no; only a delete may be done all the same (it was gone already)."""
     if isinstance(refusal, RefusedAfterStopping):
         _forget(op, refusal.stopped)
-    elif op.verb == Verb.DELETE:
+    if op.verb == Verb.DELETE:
         told = inventory.ask([op.node_id], gateway=gateway, now=clock())[op.node_id]
         if isinstance(told, tuple) and verifying.find(names_of(op), told) is None:
             settling.succeeded(op, now=clock(), note="It was not there any more.")
