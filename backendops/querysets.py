@@ -126,6 +126,10 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
     def dead(self) -> Self:
         return self.filter(state=OpState.DEAD)
 
+    def touched_since(self, moment: datetime) -> Self:
+        """Whose state or progress was written after it."""
+        return self.filter(Q(changed_at__gte=moment) | Q(progress_at__gte=moment))
+
 
 class NodeBackendQuerySet(models.QuerySet["NodeBackend"]):
     def of_present_nodes(self) -> Self:
