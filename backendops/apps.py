@@ -5,4 +5,4 @@ from django.apps import AppConfig
 
 class BackendOpsConfig(AppConfig):
     name = "backendops"
-    verbose_name = "Operations"
+    verbose_name = "Backends"
