@@ -111,15 +111,23 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
         """Running ones whose process has not renewed its lease."""
         return self.filter(state=OpState.RUNNING, lease_until__lt=now)
 
+    def in_doubt(self, now: datetime) -> Self:
+        """Ones that only the node's inventory can tell about: nobody waits for its answer."""
+        unheld = Q(lease_until=None) | Q(lease_until__lt=now)
+        return self.filter(unheld, state__in=[OpState.UNCONFIRMED, OpState.CANCELLING])
+
     def to_check(self, now: datetime) -> Self:
-        """Ones that only the node can tell about, when it is time to ask it."""
-        unclear = [OpState.UNCONFIRMED, OpState.CANCELLING]
-        return self.filter(state__in=unclear, due_at__lte=now)
+        """Those in doubt, when it is time to ask."""
+        return self.in_doubt(now).filter(due_at__lte=now)
 
     def stuck(self, now: datetime, *, grace: timedelta) -> Self:
         """Ones that nobody works on and nothing will wake; always none, or a tick is broken."""
         overdue = Q(state=OpState.RUNNING, lease_until__lt=now - grace)
-        unseen = Q(state__in=[OpState.UNCONFIRMED, OpState.CANCELLING], due_at__lt=now - grace)
+        unseen = Q(
+            Q(lease_until=None) | Q(lease_until__lt=now - grace),
+            state__in=[OpState.UNCONFIRMED, OpState.CANCELLING],
+            due_at__lt=now - grace,
+        )
         passed_over = Q(READY, state__in=WAITING, due_at__lt=now - grace)
         return self.filter(overdue | unseen | passed_over)
 

@@ -72,6 +72,17 @@ class ClusterSettings:
     # A worker frees for 5 s and waits 15 s from SIGTERM to SIGKILL before it answers this one
     stop_timeout: timedelta = timedelta(seconds=25)
     model_delete_timeout: timedelta = timedelta(seconds=30)
+    # ... and whoever is quiet for this long while at it is asked whether he is still there
+    probe_after: timedelta = timedelta(seconds=5)
+
+    # Orders: how many at once, and how often what is due or in doubt is looked at
+    ops_per_node: int = 2
+    ops_at_once: int = 200
+    op_lease: timedelta = timedelta(seconds=45)
+    ops_every: timedelta = timedelta(seconds=30)
+    ops_reap_every: timedelta = timedelta(seconds=10)
+    ops_check_every: timedelta = timedelta(seconds=20)
+    inventory_every: timedelta = timedelta(minutes=5)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:

@@ -79,7 +79,7 @@ class TooManyAttempts(DomainError):
 
 
 class BusError(DomainError):
-    """The message could not be carried; its four kinds must never be mixed up."""
+    """The message could not be carried; its kinds must never be mixed up."""
 
     code = "bus_error"
     http_status = 503
@@ -102,6 +102,12 @@ class NodeSilent(BusError):
 
     code = "node_silent"
     http_status = 504
+
+
+class NodeVanished(BusError):
+    """Delivered, and then the worker stopped listening: it died at it, or is being restarted."""
+
+    code = "node_vanished"
 
 
 class Interrupted(BusError):
