@@ -11,6 +11,7 @@ NODEOPS = (
     "nodes.confirm_replicas",
     "backendops.apply_op",
     "backendops.check_ops",
+    "backendops.check_upgrades",
     "backendops.look_at_node",
     "backendops.refresh_inventory",
     "backendops.send_cancel",
@@ -27,6 +28,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "backendops.drain": cluster.ops_every,
         "backendops.reap": cluster.ops_reap_every,
         "backendops.refresh_inventory": cluster.inventory_every,
+        "backendops.check_upgrades": cluster.check_upgrades_every,
     }
     return {
         name: {

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
@@ -51,4 +52,18 @@ def silence_is_longer_than_a_pause(**_: Any) -> list[CheckMessage]:
             "at most 1.",
             id="clustermgr.E003",
         )
+    ]
+
+
+@register()
+def galleries_can_be_reached(**_: Any) -> list[CheckMessage]:
+    return [
+        Error(
+            f"The gallery {source.name} is at {source.url!r}, which we cannot read.",
+            hint="CLUSTER_BACKEND_GALLERIES takes http(s)://, file:// and absolute paths.",
+            id="clustermgr.E004",
+        )
+        for source in settings.CLUSTER.backend_galleries
+        if urlsplit(source.url).scheme not in {"http", "https", "file"}
+        and not source.url.startswith("/")
     ]
