@@ -19,7 +19,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups; what somebody may not see is not listed."""
     return [
         {"title": "Fleet", "items": _allowed(request, _fleet(request))},
-        {"title": "Backends", "separator": True, "items": _allowed(request, _orders(request))},
+        {"title": "Software", "separator": True, "items": _allowed(request, _orders(request))},
         {"title": "Access", "separator": True, "items": _allowed(request, _access())},
     ]
 
@@ -58,7 +58,7 @@ def _orders(request: HttpRequest) -> list[dict[str, Any]]:
             "backendops.request_operation",
         ),
         _item(
-            *("Installed", "inventory_2", "backendops_nodebackend_changelist"),
+            *("Backends", "inventory_2", "backendops_nodebackend_changelist"),
             "backendops.view_nodebackend",
         ),
         _item(

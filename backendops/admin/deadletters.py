@@ -16,7 +16,9 @@ from django.utils import timezone
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from backendops.admin import operationpage
 from backendops.models import PendingBackendOp
+from backendops.presenting import shares
 from backendops.querysets import PendingBackendOpQuerySet
 from backendops.services import redriving
 from clustermgr.lib.admin import ConsoleChangeList, run_each
@@ -28,6 +30,17 @@ Act = Callable[[PendingBackendOp, str, datetime, str], object]
 
 
 class DeadLetterList(ConsoleChangeList):
+    """Rows carry their `share`, whose buttons are the user's."""
+
+    result_list: Any
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = list(self.result_list)
+        may, now = operationpage.may(request), timezone.now()
+        for share in shares.shares(self.result_list, may=may, now=now):
+            share.op.share = share  # type: ignore[attr-defined]
+
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return super().get_queryset(request, *args, **kwargs).dead()
 

@@ -16,8 +16,8 @@ from django.views.generic import TemplateView
 from unfold.views import UnfoldModelAdminViewMixin
 
 from backendops.orders import Order, Target
-from backendops.presenting import picking, words
-from backendops.services import requesting
+from backendops.presenting import picking
+from backendops.services import catalog, requesting
 from backendops.states import Verb
 from clustermgr.lib.errors import DomainError, InvalidInput
 from nodes.admin.live import ids_in
@@ -53,8 +53,8 @@ class Wish:
         )
 
     def order(self) -> Order:
-        offered = dict(picking.known_galleries()) if self.galleries else {}
-        return Order.of(
+        offered = dict(picking.known_galleries())
+        order = Order.of(
             self.verb,
             backend=self.texts["backend"],
             uri=self.texts["uri"],
@@ -64,6 +64,7 @@ class Wish:
                 {"name": name, "url": offered[name]} for name in self.galleries if name in offered
             ],
         )
+        return catalog.resolve(order)
 
     def target(self) -> Target:
         if not self.chosen:
@@ -130,7 +131,6 @@ class InstallView(UnfoldModelAdminViewMixin, TemplateView):
                 **self._fields(wish, wish.chosen),
                 preview=sorting,
                 order=order,
-                doing=words.DOING[order.verb],
                 skipped=[*chosen.skipped, *sorting.blocked],
                 count=len(sorting.fresh) + len(sorting.joined),
             )

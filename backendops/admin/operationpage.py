@@ -13,7 +13,7 @@ from backendops.states import OpState
 from nodes.models import ClusterEvent
 from nodes.presenting.words import in_words
 
-PER_PAGE = 100
+PER_PAGE = 50
 MOST_EVENTS = 50
 NEEDS = {
     "cancel": "backendops.cancel_operation",

@@ -16,6 +16,7 @@ from unfold.enums import ActionVariant
 from backendops.admin import deadletters
 from backendops.admin.forms import MustSayWhy, ReasonDialog
 from backendops.models import PendingBackendOp
+from backendops.presenting import shares
 from backendops.services import cancelling, nudging, redriving
 from backendops.services.summaries import cancellable
 from backendops.states import OpState
@@ -30,7 +31,7 @@ CAUSE = 200
 class OpAdmin(ReadOnlyAdmin):
     """Its list shows dead letters only: everything else is on an operation's page."""
 
-    list_display = ["what_cell", "node_cell", "cause_cell", "attempts", "age_cell"]
+    list_display = ["what_cell", "node_cell", "cause_cell", "attempts", "age_cell", "verbs_cell"]
     list_display_links = None
     list_filter = [deadletters.CauseFilter]
     list_before_template = "console/operations/before_deadletters.html"
@@ -112,6 +113,10 @@ class OpAdmin(ReadOnlyAdmin):
     @display(description="Given up", ordering="-changed_at")
     def age_cell(self, op: PendingBackendOp) -> str:
         return ago(op.changed_at, now=timezone.now())
+
+    @display(description="")
+    def verbs_cell(self, op: Any) -> SafeString:
+        return shares.cell("verbs", op.share)
 
     @ops_action(
         "Cancel",

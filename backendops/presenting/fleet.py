@@ -1,13 +1,14 @@
 """What is installed over the fleet: one row per backend, and one per node for one of them."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count
+from django.db.models import Count, Min
 
-from backendops.models import GalleryBackend, NodeBackend, NodeInventory, PendingBackendOp
+from backendops.models import NodeBackend, NodeInventory, PendingBackendOp
+from backendops.services import upgrades
+from backendops.upgrading import Spread, Upgrade
 from nodes.models import BackendNode
 from nodes.presenting.displays import ago
 
@@ -36,6 +37,7 @@ class Row:
     drifting: list[str]  # nodes that differ from what most have
     pending: int
     upgrade: str
+    why: str
     system: int
     oldest: str
 
@@ -62,82 +64,75 @@ def short(digest: str) -> str:
 
 
 def rows(*, search: str = "", now: datetime) -> list[Row]:
-    """Every backend that some present node has or is about to get; five queries."""
-    there = NodeBackend.objects.of_present_nodes().select_related("node").defer("node__recoveries")
-    waits = PendingBackendOp.objects.outstanding()
-    if search:
-        there, waits = there.filter(name__icontains=search), waits.filter(backend__icontains=search)
-    by_name: dict[str, list[NodeBackend]] = defaultdict(list)
-    for one in there.order_by("name", "node__name"):
-        by_name[one.name].append(one)
-    pending = dict(waits.order_by().values_list("backend").annotate(Count("pk")))
-    offers = _offers(by_name)
+    """Every backend that some present node has or is about to get; a fixed number of queries."""
+    spreads, newer = upgrades.spread(), upgrades.available()
+    there = NodeBackend.objects.of_present_nodes().order_by()
+    oldest = dict(there.values_list("name").annotate(Min("observed_at")))
+    waits = PendingBackendOp.objects.outstanding().order_by()
+    pending = dict(waits.values_list("backend").annotate(Count("pk")))
     total = BackendNode.objects.approved().backends().count()
     return [
-        _row(name, by_name.get(name, []), total, pending.get(name, 0), offers.get(name), now=now)
-        for name in sorted(by_name.keys() | pending.keys())
+        _row(
+            name,
+            spreads.get(name),
+            of=total,
+            pending=pending.get(name, 0),
+            newer=newer.get(name),
+            seen=ago(oldest[name], now=now) if name in oldest else "",
+        )
+        for name in sorted(spreads.keys() | pending.keys())
+        if search.lower() in name.lower()
     ]
 
 
+def row(name: str, *, now: datetime) -> Row | None:
+    return next((one for one in rows(search=name, now=now) if one.name == name), None)
+
+
 def _row(
-    name: str,
-    there: list[NodeBackend],
-    total: int,
-    pending: int,
-    offer: GalleryBackend | None,
-    *,
-    now: datetime,
+    name: str, spread: Spread | None, *, of: int, pending: int, newer: Upgrade | None, seen: str
 ) -> Row:
-    builds = Counter((one.version, one.digest) for one in there)
-    usual = builds.most_common(1)[0][0] if builds else ("", "")
+    places = spread.places if spread else ()
+    builds = Counter((place.version, place.digest) for place in places)
     return Row(
         name=name,
-        installed=len(there),
-        of=total,
+        installed=len(places),
+        of=of,
         builds=[
             Build(version=version or UNKNOWN, digest=short(digest), count=count)
             for (version, digest), count in builds.most_common()
         ],
-        drifting=[one.node.name for one in there if (one.version, one.digest) != usual],
+        drifting=[place.node_name for place in spread.drift] if spread else [],
         pending=pending,
-        upgrade=_upgrade(there, offer),
-        system=sum(one.is_system for one in there),
-        oldest=ago(min(one.observed_at for one in there), now=now) if there else "",
-    )
-
-
-def _offers(names: Iterable[str]) -> dict[str, GalleryBackend]:
-    return {entry.name: entry for entry in GalleryBackend.objects.filter(name__in=list(names))}
-
-
-def _upgrade(there: list[NodeBackend], offer: GalleryBackend | None) -> str:
-    """What the gallery has and some node has not; empty: nothing newer is known."""
-    if offer is None:
-        return ""
-    ours = [one for one in there if not one.is_system]
-    if offer.digest and any(one.digest and one.digest != offer.digest for one in ours):
-        return offer.version or short(offer.digest)
-    return (
-        offer.version if any(offer.version and one.version != offer.version for one in ours) else ""
+        upgrade=(newer.offer.version or short(newer.offer.digest) or "yes") if newer else "",
+        why=newer.why if newer else "",
+        system=sum(place.is_system for place in places),
+        oldest=seen,
     )
 
 
 def on_nodes(name: str, *, now: datetime) -> list[Installed]:
-    """Where one backend is; three queries."""
-    there = list(NodeBackend.objects.of_present_nodes().filter(name=name).select_related("node"))
-    builds = Counter((one.version, one.digest) for one in there)
-    usual = builds.most_common(1)[0][0] if builds else ("", "")
+    """Where one backend is; the nodes that drifted are marked."""
+    there = NodeBackend.objects.of_present_nodes().filter(name=name).select_related("node")
+    spread = upgrades.spread().get(name)
+    drifted = {place.node_id for place in spread.drift} if spread else set()
     waits = {op.node_id: op for op in PendingBackendOp.objects.outstanding().filter(backend=name)}
     return [
-        Installed(
-            row=one,
-            digest=short(one.digest),
-            observed=ago(one.observed_at, now=now),
-            differs=(one.version, one.digest) != usual,
-            pending=waits.get(one.node_id),
-        )
+        _installed(one, waits.get(one.node_id), differs=one.node_id in drifted, now=now)
         for one in there
     ]
+
+
+def _installed(
+    one: NodeBackend, pending: PendingBackendOp | None, *, differs: bool, now: datetime
+) -> Installed:
+    return Installed(
+        row=one,
+        digest=short(one.digest),
+        observed=ago(one.observed_at, now=now),
+        differs=differs,
+        pending=pending,
+    )
 
 
 def on_node(node: BackendNode, *, now: datetime) -> dict[str, object]:
@@ -148,14 +143,7 @@ def on_node(node: BackendNode, *, now: datetime) -> dict[str, object]:
     told = NodeInventory.objects.filter(node=node).first()
     return {
         "installed": [
-            Installed(
-                row=one,
-                digest=short(one.digest),
-                observed=ago(one.observed_at, now=now),
-                differs=False,
-                pending=pending.get(one.name),
-            )
-            for one in rows
+            _installed(one, pending.get(one.name), differs=False, now=now) for one in rows
         ],
         "outstanding": [op for op in pending.values() if op.backend not in {r.name for r in rows}],
         "inventory": told,

@@ -35,10 +35,10 @@ class Line:
 
 
 def lines(operations: Sequence[Operation], *, now: datetime) -> list[Line]:
-    """Two queries, however many operations and nodes; a third if one of them waits."""
+    """One query, however many operations and nodes; two more if one of them waits."""
     rolls = rollups.rollups(operations)
-    waiting = any(roll.state == OperationState.QUEUED for roll in rolls.values())
-    line = rollups.places() if waiting else {}
+    waiting = [one for one, roll in rolls.items() if roll.state == OperationState.QUEUED]
+    line = rollups.places(waiting) if waiting else {}
     return [
         _line(one, rolls[one.pk], place=line.get(one.pk), now=now)
         for one in operations

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from backendops.models import GalleryBackend, NodeBackend, PendingBackendOp
 from backendops.orders import Order
-from backendops.services import requesting, targeting
+from backendops.services import catalog, requesting, targeting
 from nodes.models import BackendNode
 from nodes.presenting.displays import DULL, size
 from nodes.querysets import BackendNodeQuerySet
@@ -146,5 +146,4 @@ def known_backends() -> list[str]:
 
 
 def known_galleries() -> list[tuple[str, str]]:
-    rows = GalleryBackend.objects.order_by("gallery", "gallery_url")
-    return list(rows.values_list("gallery", "gallery_url").distinct())
+    return [(source.name, source.url) for source in catalog.sources()]

@@ -41,11 +41,16 @@ class Strip:
 
 
 def of(request: HttpRequest) -> Strip:
-    """One query for each page, shared with the sidebar; none for who may not see operations."""
-    known: Strip | None = getattr(request, "strip", None)
+    """What this page says; see `live` for what it costs."""
+    return strip(live(request))
+
+
+def live(request: HttpRequest) -> list[Rollup]:
+    """One query for each page, shared by all its parts; none for who may not see operations."""
+    known: list[Rollup] | None = getattr(request, "live_operations", None)
     if known is None:
-        known = strip(rollups.live()) if request.user.has_perm(VIEW) else Strip()
-        request.strip = known  # type: ignore[attr-defined]
+        known = rollups.live() if request.user.has_perm(VIEW) else []
+        request.live_operations = known  # type: ignore[attr-defined]
     return known
 
 

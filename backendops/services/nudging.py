@@ -1,6 +1,7 @@
 """Do it now: what would be tried or looked at later by itself."""
 
 from datetime import datetime
+from uuid import UUID
 
 from django.db import transaction
 
@@ -31,7 +32,12 @@ def check_now(op: PendingBackendOp, *, by: str, now: datetime) -> None:
     if not rows.update(due_at=now, changed_at=now, change=changes.NEXT_CHANGE):
         raise InvalidMove(f"{_name(op)} is settled; there is nothing to check.")
     _remember("op.checked", op, by=by, now=now)
-    after_commit("backendops.dispatch")
+    look_at(op.node_id)
+
+
+def look_at(node_id: UUID) -> None:
+    """Ask a node what it has, soon: only a question, so nothing is written down."""
+    after_commit("backendops.look_at_node", str(node_id))
 
 
 def _name(op: PendingBackendOp) -> str:

@@ -4,6 +4,7 @@
 nodes must not. Both name the same state and the same percentage (tests/backendops_admin).
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,13 +16,12 @@ from django.db.models.functions import Cast, Concat, Greatest, Least, Left, Null
 
 from backendops.models import Operation, OperationShare, PendingBackendOp
 from backendops.progress import DONE, LONGEST_ETA
-from backendops.querysets import READY
+from backendops.querysets import ready
 from backendops.states import ATTENTION, OUTSTANDING, OperationState, OpState, operation_state
 
 UNDER_WAY = tuple(state for state in OUTSTANDING if state not in ATTENTION)
 MOST_LIVE = 200  # a strip says one line and "N more"; it need not know of more than these
-LONGEST_QUEUE = 500
-READY_SHARE = Q(**{f"op__{column}": value for column, value in READY.children})
+READY_SHARE = ready("op__node")
 ERROR = 200
 
 
@@ -72,7 +72,7 @@ class Rollup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an operation stands among those that could run now."""
+    """Where an operation stands in a node's line; 1: at its head."""
 
     number: int
     behind: str
@@ -98,18 +98,41 @@ def live() -> list[Rollup]:
     return [_rollup(row) for row in _rows(shares)[:MOST_LIVE]]
 
 
-def places() -> dict[UUID, Place]:
-    """The queue of operations whose nodes take orders now, first come first; one query."""
-    going = Q(state=OpState.RUNNING) | Q(READY, state=OpState.QUEUED)
-    rows = PendingBackendOp.objects.filter(going, operations__isnull=False)
-    columns = ("operations__requested_at", "operations__id", "operations__verb", "backend")
-    found = rows.order_by(*columns).values_list(*columns).distinct()[:LONGEST_QUEUE]
-    line: dict[UUID, Place] = {}
-    ahead = ""
-    for number, (_, operation, verb, backend) in enumerate(found, start=1):
-        line[operation] = Place(number=number, behind=ahead)
-        ahead = f"{verb} of {backend}"
-    return line
+def places(operations: Iterable[UUID]) -> dict[UUID, Place]:
+    """Where those stand that wait for their turn, not for their node; two queries.
+
+    A fan-out waits in the lines of many nodes; it is told by the one where it is nearest.
+    """
+    shares = OperationShare.objects.filter(READY_SHARE, op__state=OpState.QUEUED)
+    waiting = list(
+        shares.filter(operation__in=list(operations)).values_list(
+            "operation_id", "op_id", "op__node_id"
+        )
+    )
+    lines = _lines({node for _, _, node in waiting}) if waiting else {}
+    found: dict[UUID, Place] = {}
+    for operation, op, node in waiting:
+        place = _place(op, lines[node])
+        if operation not in found or place.number < found[operation].number:
+            found[operation] = place
+    return found
+
+
+def _lines(nodes: set[UUID]) -> dict[UUID, list[tuple[int, str]]]:
+    """What runs on each node and what waits there, in the order of the dispatcher."""
+    going = PendingBackendOp.objects.filter(
+        node__in=nodes, state__in=[OpState.RUNNING, OpState.QUEUED]
+    )
+    lines: dict[UUID, list[tuple[int, str]]] = defaultdict(list)
+    running_first = Case(When(state=OpState.RUNNING, then=0), default=1)
+    for op in going.order_by(running_first, "due_at", "id").only("node_id", "verb", "backend"):
+        lines[op.node_id].append((op.pk, f"{op.verb} of {op.backend}"))
+    return lines
+
+
+def _place(op: int, line: list[tuple[int, str]]) -> Place:
+    number = next((at for at, (other, _) in enumerate(line, start=1) if other == op), 1)
+    return Place(number=number, behind=line[number - 2][1] if number > 1 else "")
 
 
 def _read(shares: Any) -> list[Rollup]:
