@@ -73,7 +73,7 @@ class OrderLine:
     roll: Rollup
     headline: str
     nodes: str
-    bar: displays.Bar
+    bar: displays.Bar | None
     amounts: str
 
 

@@ -68,5 +68,8 @@ def _page(request: HttpRequest, *, now: datetime) -> list[str]:
     operation = Operation.objects.filter(pk__in=ids).first() if ids else None
     if operation is None:
         return []
-    context = {**operationpage.head(operation, now=now), "oob": True}
-    return [render_to_string("console/operations/_head.html", context, request)]
+    context = {**operationpage.head(request, operation, now=now), "oob": True}
+    return [
+        render_to_string(f"console/operations/_{part}.html", context, request)
+        for part in ("head", "verbs")
+    ]

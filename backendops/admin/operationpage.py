@@ -8,25 +8,18 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from backendops.models import Operation, PendingBackendOp
-from backendops.presenting import lines, shares
+from backendops.presenting import buttons, lines, shares
 from backendops.states import OpState
 from nodes.models import ClusterEvent
 from nodes.presenting.words import in_words
 
 PER_PAGE = 50
 MOST_EVENTS = 50
-NEEDS = {
-    "cancel": "backendops.cancel_operation",
-    "check_now": "backendops.request_operation",
-    "try_now": "backendops.request_operation",
-    "redrive": "backendops.request_operation",
-    "discard": "backendops.acknowledge_operation",
-}
 
 
 def may(request: HttpRequest) -> Callable[[str], bool]:
-    """Whether the user may press a button, by the op's verb."""
-    return lambda verb: request.user.has_perm(NEEDS[verb])
+    """Whether the user may press a button, by its verb."""
+    return lambda verb: request.user.has_perm(buttons.NEEDS[verb])
 
 
 def context(request: HttpRequest, operation: Operation) -> dict[str, Any]:
@@ -41,7 +34,7 @@ def context(request: HttpRequest, operation: Operation) -> dict[str, Any]:
     rows = list(ops.order_by("node__name", "id")[start : start + PER_PAGE + 1])
     found = shares.shares(rows[:PER_PAGE], may=may(request), now=now)
     return {
-        **head(operation, now=now),
+        **head(request, operation, now=now),
         "title": str(operation).capitalize(),
         "facts": facts(operation),
         "rows": [(one, {name: shares.cell(name, one) for name in shares.LIVE}) for one in found],
@@ -55,11 +48,17 @@ def context(request: HttpRequest, operation: Operation) -> dict[str, Any]:
     }
 
 
-def head(operation: Operation, *, now: datetime) -> dict[str, Any]:
-    """The part that a refresh replaces as a whole."""
+def head(request: HttpRequest, operation: Operation, *, now: datetime) -> dict[str, Any]:
+    """The part that a refresh replaces as a whole, its buttons included."""
     [line] = lines.lines([operation], now=now)
     counts = [(state.value, count) for state, count in line.roll.counts.items() if count]
-    return {"operation": operation, "line": line, "counts": counts}
+    allowed = may(request)
+    return {
+        "operation": operation,
+        "line": line,
+        "counts": counts,
+        "buttons": [one for one in buttons.of_operation(line.roll) if allowed(one.verb)],
+    }
 
 
 def facts(operation: Operation) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The buttons at the top of an operation's page, each asked back before it is done."""
+"""What can be done with an operation, each asked back before it is done."""
 
 from typing import Any
 
@@ -8,15 +8,14 @@ from unfold.enums import ActionVariant
 
 from backendops.admin.forms import ReasonDialog
 from backendops.models import Operation
-from backendops.services import cancelling, redriving, rollups
-from backendops.services.summaries import summary
+from backendops.services import cancelling, redriving
 from clustermgr.lib.admin import Dialog, ReadOnlyAdmin, ops_action
 
 Filled = dict[str, Any]
 
 
 class OperationVerbs(ReadOnlyAdmin):
-    """Each verb with its permission; `offers` says when its button makes sense."""
+    """Each verb with its permission; presenting.buttons says when it makes sense."""
 
     verbs = {
         "request": "backendops.request_operation",
@@ -26,14 +25,9 @@ class OperationVerbs(ReadOnlyAdmin):
     actions_detail = ["retry", "dismiss", "cancel"]
     actions_detail_hide_default = True
 
-    def offers(self, action_name: str, row: Operation) -> bool:
-        roll = rollups.rollup(row)
-        match action_name:
-            case "retry":
-                return bool(roll.failed)
-            case "dismiss":
-                return roll.needs_attention and not roll.active
-        return summary(row).cancellable
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """None at the top, where the theme never refreshes them: see presenting.buttons."""
+        return []
 
     @ops_action(
         "Cancel",

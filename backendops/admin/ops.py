@@ -18,8 +18,6 @@ from backendops.admin.forms import MustSayWhy, ReasonDialog
 from backendops.models import PendingBackendOp
 from backendops.presenting import shares
 from backendops.services import cancelling, nudging, redriving
-from backendops.services.summaries import cancellable
-from backendops.states import OpState
 from clustermgr.lib.admin import Dialog, EmptyHint, ReadOnlyAdmin, ops_action
 from nodes.presenting.displays import ago
 
@@ -84,15 +82,6 @@ class OpAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(
             reverse(f"admin:backendops_{name}", args=[asked.pk] if asked else [])
         )
-
-    def offers(self, action_name: str, row: PendingBackendOp) -> bool:
-        wanted = {
-            "try_now": (OpState.FAILED,),
-            "check_now": nudging.UNCLEAR,
-            "redrive": (OpState.DEAD,),
-            "discard": (OpState.DEAD,),
-        }
-        return cancellable(row) if action_name == "cancel" else row.state in wanted[action_name]
 
     @display(description="What", ordering="backend")
     def what_cell(self, op: PendingBackendOp) -> SafeString:

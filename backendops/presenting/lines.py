@@ -49,21 +49,23 @@ def lines(operations: Sequence[Operation], *, now: datetime) -> list[Line]:
 def _line(operation: Operation, roll: Rollup, *, place: Place | None, now: datetime) -> Line:
     state = roll.state
     queued = state == OperationState.QUEUED
-    no_bar = queued or state == OperationState.CANCELLED
     return Line(
         operation=operation,
         roll=roll,
         state=state.value,
         headline=words.headline(roll),
         nodes=words.nodes(roll) or ("done" if roll.done else "one node"),
-        bar=None if no_bar else bar(roll),
+        bar=bar(roll),
         amounts=amounts(roll),
         place=words.place(place) if queued else "",
         age=ago(operation.requested_at, now=now),
     )
 
 
-def bar(roll: Rollup) -> Bar:
+def bar(roll: Rollup) -> Bar | None:
+    """How far it is; none for what has not begun or never will."""
+    if roll.state in (OperationState.QUEUED, OperationState.CANCELLED):
+        return None
     percent = int(roll.percentage)
     return Bar(
         name=f"Progress of {roll.verb} {roll.backend}",

@@ -10,8 +10,8 @@ from django.utils.safestring import SafeString
 
 from backendops import progress
 from backendops.models import PendingBackendOp
-from backendops.presenting import words
-from backendops.services.summaries import cancellable, reading
+from backendops.presenting import buttons, words
+from backendops.services.summaries import reading
 from backendops.states import ATTENTION, OpState
 from nodes.presenting.displays import Bar
 from nodes.states import NodeStatus
@@ -20,15 +20,6 @@ LIVE = ("state", "progress", "detail", "verbs")
 WILL_FINISH = "If it cannot be stopped, the node will finish; its result will be recorded."
 SILENT = "No answer yet; the node may still be at it."
 NO_BAR = (OpState.QUEUED, OpState.CANCELLED, OpState.SUPERSEDED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Button:
-    """Leads to a dialog; `verb` is an action of the op's page."""
-
-    verb: str
-    title: str
-    label: str  # for whoever does not see the row around it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +32,7 @@ class Share:
     amounts: str
     notes: list[str]
     error: str
-    buttons: list[Button]
+    buttons: list[buttons.Button]
 
 
 def shares(
@@ -67,7 +58,7 @@ def share(op: PendingBackendOp, *, may: Callable[[str], bool], now: datetime) ->
         amounts=figures if running or op.state == OpState.UNCONFIRMED else "",
         notes=[text for text in _notes(op, now=now) if text],
         error=op.last_error if op.state in ATTENTION else "",
-        buttons=[one for one in _buttons(op) if may(one.verb)],
+        buttons=[one for one in buttons.of_op(op) if may(one.verb)],
     )
 
 
@@ -123,21 +114,6 @@ def _tries(op: PendingBackendOp) -> str:
 
 def _when(what: str, at: datetime | None) -> str:
     return f"{what} at {words.moment(at)}." if at else ""
-
-
-def _buttons(op: PendingBackendOp) -> list[Button]:
-    name = f"{op.verb} of {op.backend} on {op.node.name}"
-    found = []
-    if op.state in (OpState.UNCONFIRMED, OpState.CANCELLING):
-        found.append(Button(verb="check_now", title="Check now", label=f"Check {name} now"))
-    if op.state == OpState.FAILED:
-        found.append(Button(verb="try_now", title="Try now", label=f"Try {name} now"))
-    if op.state == OpState.DEAD:
-        found.append(Button(verb="redrive", title="Try again", label=f"Try {name} again"))
-        found.append(Button(verb="discard", title="Discard", label=f"Discard {name}"))
-    if cancellable(op):
-        found.append(Button(verb="cancel", title="Cancel", label=f"Cancel {name}"))
-    return found
 
 
 def cell(name: str, share: Share, *, oob: bool = False) -> SafeString:

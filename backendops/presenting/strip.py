@@ -88,6 +88,6 @@ def _progress(roll: Rollup) -> dict[str, Any]:
         "tone": "warn" if state == OperationState.UNCONFIRMED or roll.failed else "plain",
         "icon": ICONS.get(state, "schedule"),
         "detail": words.nodes(roll),
-        "bar": None if state == OperationState.QUEUED else lines.bar(roll),
+        "bar": lines.bar(roll),
         "spins": state == OperationState.RUNNING,
     }

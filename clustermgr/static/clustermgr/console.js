@@ -27,6 +27,13 @@ document.addEventListener("htmx:afterRequest", (event) => {
   document.body.classList.toggle("cm-not-live", !well);
 });
 
+// What has not changed stays: a button must not be swapped while somebody presses it.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  const fresh = event.detail.fragment.firstElementChild;
+  if (fresh?.id && fresh.innerHTML === event.target.innerHTML && fresh.value === event.target.value)
+    event.detail.shouldSwap = false;
+});
+
 // Operations: the server says with each answer how soon to ask again (X-Next, in milliseconds;
 // 0: nothing is under way). A hidden page does not ask. The event stream, where there is one,
 // only makes the next question come sooner: what is shown always comes from an answer.
@@ -51,10 +58,17 @@ document.addEventListener("DOMContentLoaded", () => {
     if (next != null) pace = Number(next);
     plan(pace);
   });
-  document.addEventListener("visibilitychange", () => plan(document.hidden ? 0 : 1));
+  let stream = null;
+  const listen = () => {
+    stream?.close();
+    stream = document.hidden ? null : new EventSource(poller.dataset.events);
+    if (stream) stream.onmessage = () => plan(Math.max(1, SOONEST - (Date.now() - last)));
+  };
+  document.addEventListener("visibilitychange", () => {
+    listen();
+    plan(document.hidden ? 0 : 1);
+  });
+  addEventListener("pagehide", () => stream?.close());
+  listen();
   plan(pace);
-
-  const stream = new EventSource(poller.dataset.events);
-  stream.onmessage = () => plan(Math.max(1, SOONEST - (Date.now() - last)));
-  addEventListener("pagehide", () => stream.close());
 });
