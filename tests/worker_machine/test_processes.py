@@ -177,6 +177,21 @@ async def test_children_of_a_run_sh_that_died_are_ended_with_it(tmp_path: Path) 
 
 
 @in_loop
+async def test_a_child_that_left_the_group_is_ended_too(tmp_path: Path) -> None:
+    parent = backend(
+        tmp_path,
+        f"#!/bin/sh\nsetsid sleep 1000 &\nPYTHONPATH={Path.cwd()} "
+        'exec "$WORKER_PYTHON" -m worker.reference "$@"\n',
+    )
+    async with processes(tmp_path) as own:
+        started = await own.start("m#0", parent)
+        [child] = psutil.Process(started.pid).children()
+        assert os.getpgid(child.pid) != started.pid
+        assert (await own.stop("m#0", free=True)).terminated
+        assert not alive(child.pid)
+
+
+@in_loop
 async def test_a_free_that_is_not_answered_never_blocks_the_end(tmp_path: Path) -> None:
     async with processes(tmp_path, timing=HASTY_BUT_READY) as own:
         started = await own.start("m#0", reference(tmp_path))
