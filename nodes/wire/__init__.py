@@ -7,6 +7,7 @@ tests/gateway/golden prove them against each other, and against what workers rea
 """
 
 from nodes.wire.commands import (
+    CancelRequest,
     DeleteModelRequest,
     DeleteRequest,
     Gallery,
@@ -25,6 +26,7 @@ from nodes.wire.http import (
     HeartbeatReport,
     RegisterRequest,
     check_labels,
+    granted_json,
     register_reply,
     timestamp,
 )
@@ -32,6 +34,7 @@ from nodes.wire.processes import ProcessKey, loopback
 from nodes.wire.progress import PHASES, InstallProgress
 from nodes.wire.replies import (
     MAX_WORDS,
+    CancelReply,
     InstalledBackend,
     InstallReply,
     ListReply,
@@ -65,6 +68,8 @@ __all__ = [
     "PHASES",
     "RUNNING_MODELS_REQUEST",
     "SUBJECTS",
+    "CancelReply",
+    "CancelRequest",
     "DeleteModelRequest",
     "DeleteRequest",
     "Gallery",
@@ -91,6 +96,7 @@ __all__ = [
     "Verification",
     "check_labels",
     "decode_running",
+    "granted_json",
     "loopback",
     "register_reply",
     "running_models_subject",
