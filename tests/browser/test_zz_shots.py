@@ -1,11 +1,14 @@
 import sys
 from typing import Any
+
 from playwright.sync_api import Page
+
 sys.path.insert(0, "/tmp")
 def test_shots(console: Page, live_server: Any) -> None:
-    from seed import seed
     import os
-    from tests.factories import NOW
+
+    from seed import seed
+
     base = live_server.url + "/admin/"
     only = os.environ.get("SHOTS", "").split(",")
     def shot(name, path):
