@@ -101,7 +101,7 @@ class ClusterSettings:
 
     # Orders: how many at once, and how often what is due or in doubt is looked at
     ops_per_node: int = 2
-    ops_at_once: int = 200
+    ops_at_once: int = 150  # of the 200 threads: questions and revocations need some too
     op_lease: timedelta = timedelta(seconds=45)
     ops_every: timedelta = timedelta(seconds=30)
     ops_reap_every: timedelta = timedelta(seconds=10)
