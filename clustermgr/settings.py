@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "clustermgr.apps.ClusterConfig",
     "django.contrib.postgres",
     "nodes",
+    "backendops",
 ]
 
 MIDDLEWARE = [

@@ -102,7 +102,7 @@ def nats(server: Nats) -> Part:
         env={"PATH": "/usr/bin:/bin"},
         cwd=server.home,
         ready=server.ready,
-        hush=("[INF]", "Plaintext passwords"),  # they are generated, in a file of mode 600
+        hush=("[INF]",),
     )
 
 
