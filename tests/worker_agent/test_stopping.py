@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker_agent.loop import in_loop
 from tests.worker_agent.machines import HOST, Bench
+from tests.worker_machine.loops import in_loop
 from worker.fleet.simulated import MemoryProcesses
 from worker.machine import Installed, Stopped
 from worker.models import ModelFiles
