@@ -1,7 +1,9 @@
 """Sets of rows worth a name. They never write and never read a clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Self
 
 from django.apps import apps
@@ -14,14 +16,20 @@ from nodes.states import Liveness, NodeType
 if TYPE_CHECKING:
     from backendops.models import NodeBackend, Operation, PendingBackendOp
 
-# A node that takes orders now: let in, alive, not being emptied
-READY = Q(
-    node__node_type=NodeType.BACKEND,
-    node__retired_at=None,
-    node__approved_at__isnull=False,
-    node__drain_requested_at=None,
-    node__liveness=Liveness.HEALTHY,
-)
+
+def ready(path: str) -> Q:
+    """The node at the end of `path` takes orders now: let in, alive, not being emptied."""
+    conditions = {
+        "node_type": NodeType.BACKEND,
+        "retired_at": None,
+        "approved_at__isnull": False,
+        "drain_requested_at": None,
+        "liveness": Liveness.HEALTHY,
+    }
+    return Q(**{f"{path}__{column}": value for column, value in conditions.items()})
+
+
+READY = ready("node")
 
 
 class OperationQuerySet(models.QuerySet["Operation"]):
@@ -40,6 +48,10 @@ class OperationQuerySet(models.QuerySet["Operation"]):
     def in_state(self, state: OperationState) -> Self:
         """Those whose computed state reads so; states.operation_state in SQL."""
         return self.filter(_STATE_IN_SQL[state]())
+
+    def in_states(self, states: Iterable[OperationState]) -> Self:
+        """Those in any of them."""
+        return self.filter(reduce(or_, (_STATE_IN_SQL[state]() for state in states)))
 
 
 def _live() -> Q:
@@ -133,6 +145,11 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
 
     def dead(self) -> Self:
         return self.filter(state=OpState.DEAD)
+
+    def touched_since(self, moment: datetime) -> Self:
+        """Written after it; those in doubt always, since looking again is not a change."""
+        doubt = Q(state__in=[OpState.UNCONFIRMED, OpState.CANCELLING])
+        return self.filter(Q(changed_at__gte=moment) | Q(progress_at__gte=moment) | doubt)
 
 
 class NodeBackendQuerySet(models.QuerySet["NodeBackend"]):

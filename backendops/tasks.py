@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from backendops.services import (
     cancelling,
+    catalog,
     dispatching,
     executing,
     inventory,
@@ -74,3 +75,9 @@ def refresh_inventory() -> None:
 def send_cancel(op_id: int) -> None:
     """Ask a node to stop what it is at."""
     stopping.send_cancel(op_id, gateway=NodeGateway(default_bus()), now=timezone.now())
+
+
+@shared_task(name="backendops.check_upgrades", ignore_result=True)
+def check_upgrades() -> None:
+    """Read what the galleries have now."""
+    catalog.check(now=timezone.now())

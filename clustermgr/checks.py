@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Tags, register
@@ -103,3 +104,17 @@ def _is_seed(text: str, kind: Kind) -> bool:
     except BadSeed:
         return False
     return True
+
+
+@register()
+def galleries_can_be_reached(**_: Any) -> list[CheckMessage]:
+    return [
+        Error(
+            f"The gallery {source.name} is at {source.url!r}, which we cannot read.",
+            hint="CLUSTER_BACKEND_GALLERIES takes http(s)://, file:// and absolute paths.",
+            id="clustermgr.E005",
+        )
+        for source in settings.CLUSTER.backend_galleries
+        if urlsplit(source.url).scheme not in {"http", "https", "file"}
+        and not source.url.startswith("/")
+    ]

@@ -1,5 +1,6 @@
 """Every knob of the cluster, typed and frozen, read once from the environment."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -10,6 +11,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GallerySource:
+    """A list of backends that can be installed, and where it is."""
+
+    name: str
+    url: str  # http(s)://, file:// or a path
 
 
 def secret() -> Any:
@@ -55,6 +64,14 @@ class ClusterSettings:
     sweep_every: timedelta = timedelta(seconds=15)
     drain_check_every: timedelta = timedelta(seconds=5)
     tidy_every: timedelta = timedelta(seconds=30)
+
+    check_upgrades_every: timedelta = timedelta(hours=6)
+
+    # What can be installed: [{"name": "...", "url": "..."}]; none: only what workers know
+    backend_galleries: tuple[GallerySource, ...] = ()
+    gallery_timeout: timedelta = timedelta(seconds=30)
+    # LocalAI deletes while the caller waits; we wait this long and then answer with the job
+    answer_within: timedelta = timedelta(seconds=2)
 
     # Who counts as gone: silent for longer than this
     heartbeat_stale_after: timedelta = timedelta(seconds=60)
@@ -142,12 +159,31 @@ def _parse(name: str, text: str, kind: Any) -> Any:
         return parse_bool(name, text)
     if kind is str:
         return text
+    if kind == tuple[GallerySource, ...]:
+        return _galleries(name, text)
     try:
         if kind is timedelta:
             return _seconds(text)
         return _positive(kind(text))
     except (ValueError, OverflowError) as error:
         raise ImproperlyConfigured(f"{name} must be a positive number, not {text!r}") from error
+
+
+def _galleries(name: str, text: str) -> tuple[GallerySource, ...]:
+    """LocalAI's way to name galleries; a wrong one is told at the start, not at the first check."""
+    shape = f'{name} must be a JSON list like [{{"name": "main", "url": "https://..."}}]'
+    try:
+        given = json.loads(text or "[]")
+        sources = tuple(GallerySource(name=item["name"], url=item["url"]) for item in given)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ImproperlyConfigured(shape) from error
+    names = [source.name for source in sources]
+    words = [word for source in sources for word in (source.name, source.url)]
+    if not all(isinstance(word, str) and word for word in words):
+        raise ImproperlyConfigured(shape)
+    if len(set(names)) < len(names) or any("@" in word for word in names):
+        raise ImproperlyConfigured(f"{name}: each gallery needs a name of its own, without an @")
+    return sources
 
 
 def _seconds(text: str) -> timedelta:

@@ -1,6 +1,6 @@
 """Takes an order: everything is decided and written in one short transaction, nothing is sent."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -42,7 +42,7 @@ class Placed:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sorting:
+class Sorting:
     """What becomes of each node's share."""
 
     fresh: list[BackendNode]
@@ -118,15 +118,27 @@ def _repeated(known: Operation, wish: str) -> Placed:
     return Placed(operation=known, created=False)
 
 
-def _sort(order: Order, chosen: Chosen) -> _Sorting:
+def preview(order: Order, target: Target) -> tuple[Chosen, Sorting]:
+    """What `place` would do now; writes and holds nothing."""
+    chosen = targeting.choose(order, target)
+    return chosen, _judge(order, chosen, busy_nodes(order.backend, _ids(chosen)))
+
+
+def _ids(chosen: Chosen) -> list[UUID]:
+    return [node.pk for node in chosen.nodes]
+
+
+def _sort(order: Order, chosen: Chosen) -> Sorting:
     """Hold what is outstanding on these nodes, and decide for each node."""
     there = PendingBackendOp.objects.outstanding().filter(
-        backend=order.backend, node__in=[node.pk for node in chosen.nodes]
+        backend=order.backend, node__in=_ids(chosen)
     )
-    by_node = {
-        op.node_id: op for op in there.order_by("id").select_for_update(no_key=True, of=("self",))
-    }
-    sorting = _Sorting(fresh=[], joined=[], superseded=[], blocked=[])
+    held = there.order_by("id").select_for_update(no_key=True, of=("self",))
+    return _judge(order, chosen, {op.node_id: op for op in held})
+
+
+def _judge(order: Order, chosen: Chosen, by_node: Mapping[UUID, PendingBackendOp]) -> Sorting:
+    sorting = Sorting(fresh=[], joined=[], superseded=[], blocked=[])
     for node in chosen.nodes:
         op = by_node.get(node.pk)
         if op is None:
@@ -149,7 +161,7 @@ def _blocker(op: PendingBackendOp, node: BackendNode) -> str:
     return f"{op.verb} of {op.backend} is {op.state} on {node.name}; cancel it or wait for it."
 
 
-def _same_work(sorting: _Sorting) -> Operation | None:
+def _same_work(sorting: Sorting) -> Operation | None:
     """The newest operation that consists of exactly these ops, if nothing else is needed."""
     if sorting.fresh or sorting.blocked or not sorting.joined:
         return None
@@ -190,7 +202,7 @@ def _share(operation: Operation, ops: Sequence[PendingBackendOp]) -> None:
     OperationShare.objects.bulk_create(OperationShare(operation=operation, op=op) for op in ops)
 
 
-def _remember(operation: Operation, sorting: _Sorting, *, by: str, now: datetime) -> None:
+def _remember(operation: Operation, sorting: Sorting, *, by: str, now: datetime) -> None:
     alone = sorting.fresh[0] if len(sorting.fresh) == 1 and not sorting.joined else None
     events.record(
         "operation.requested",

@@ -92,6 +92,7 @@ def postgres(server: Postgres) -> Part:
         stop_signal=server.stop_signal,
         death_signal=signal.SIGINT,
         grace=20,
+        hush=("the database system is starting up",),  # our own question whether it is ready
     )
 
 

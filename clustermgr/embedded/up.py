@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from clustermgr.embedded import accounts, parts, postgres
+from clustermgr.embedded import accounts, demo, parts, postgres
 from clustermgr.embedded.display import Display
 from clustermgr.embedded.nats import Nats, Tls
 from clustermgr.embedded.processes import PidFile
@@ -45,6 +45,7 @@ class Options:
     database_url: str | None
     nats_url: str | None
     broker_url: str | None
+    demo_workers: int
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Options":
@@ -58,6 +59,7 @@ class Options:
             database_url=given_in(env, "DATABASE_URL"),
             nats_url=given_in(env, "CLUSTER_NATS_URL"),
             broker_url=given_in(env, "CELERY_BROKER_URL"),
+            demo_workers=_demo_workers(env),
         )
 
 
@@ -119,6 +121,7 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
             "DATABASE_URL": database_url,
             "CELERY_BROKER_URL": broker_url,
             **bus,
+            **_galleries(options),
         },
         host=options.http_host,
     )
@@ -139,6 +142,15 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
             "registration_token": keys.registration_token,
         },
     )
+    guests = demo.workers(
+        options.demo_workers,
+        env=os.environ,
+        data_dir=options.data_dir,
+        url=where,
+        nats_url=bus["CLUSTER_NATS_URL"],
+        token=keys.registration_token,
+    )
+    await asyncio.gather(*(supervisor.start(guest) for guest in guests))
     password = keys.admin_password if parts.PASSWORD_WORKS in said else "as you changed it"
     display.say(
         f"\n  Ready: {where}/admin/\n"
@@ -193,6 +205,22 @@ def _port(env: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise CannotStart(f"{name} must be a port number, not {text!r}.")
     return int(text)
+
+
+def _demo_workers(env: Mapping[str, str]) -> int:
+    if given_in(env, "CLUSTER_NATS_URL"):
+        return 0  # they belong to our own bus; somebody else's has its own guests
+    try:
+        return demo.wanted(env)
+    except ValueError as nonsense:
+        raise CannotStart(str(nonsense)) from None
+
+
+def _galleries(options: Options) -> dict[str, str]:
+    """What the demo workers can install is listed, unless somebody names other galleries."""
+    if not options.demo_workers or given_in(os.environ, "CLUSTER_BACKEND_GALLERIES"):
+        return {}
+    return {"CLUSTER_BACKEND_GALLERIES": demo.galleries(options.data_dir)}
 
 
 def _tls(env: Mapping[str, str]) -> Tls | None:

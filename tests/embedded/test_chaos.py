@@ -27,6 +27,7 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 NODES = 50
 FIRST = ("alpha", "beta")  # installed in peace, upgraded in chaos
 SECOND = ("gamma", "delta")  # installed in chaos
+VERBS = ("upgrade", "upgrade", "install", "install")
 PARTS = {
     "web": "uvicorn",
     "ticks": "-Q ticks",
@@ -62,7 +63,7 @@ def fleet(up: Up) -> Iterator[None]:
         env={
             **up.env,
             "LOCALAI_REGISTRATION_TOKEN": facts["registration_token"],
-            "LOCALAI_NATS_URL": facts["worker_nats_url"],
+            "LOCALAI_NATS_URL": facts["nats_url"],
         },
     )
     try:
@@ -97,7 +98,7 @@ def order(up: Up, verb: str, backend: str) -> None:
 
 def rows(up: Up, statement: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(up.run()["database_url"]) as link:
-        return link.execute(statement).fetchall()  # type: ignore[arg-type]
+        return link.execute(statement).fetchall()
 
 
 def count(up: Up, condition: str) -> int:
@@ -128,19 +129,19 @@ def test_whatever_is_killed_every_order_is_carried_out_exactly_once(up: Up) -> N
         until(lambda: settled(up, 2 * NODES), seconds=120)
 
         ends = time.monotonic() + SECONDS
-        for verb, backend in zip(("upgrade", "upgrade", "install", "install"), FIRST + SECOND):
+        for verb, backend in zip(VERBS, FIRST + SECOND, strict=True):
             order(up, verb, backend)
         while time.monotonic() < ends:
             kill(up, chance.choice(list(PARTS)))
             if chance.random() < 0.2:
                 rows(up, "SELECT pgmq.purge_queue('nodeops')::text")
             assert rows(up, STUCK) == [(0,)]
-            until(lambda: True, seconds=1)
             time.sleep(chance.uniform(0.5, 2))  # the pace of the chaos, not a wait for anything
 
         until(lambda: settled(up, 6 * NODES), seconds=180)
         assert count(up, "state = 'succeeded'") == 6 * NODES
-        versions = rows(up, "SELECT name, version, count(*) FROM backendops_nodebackend GROUP BY 1, 2")
+        told = "SELECT name, version, count(*) FROM backendops_nodebackend GROUP BY 1, 2"
+        versions = rows(up, told)
     # Every fetch of a simulated node counts its version up: one more would be an effect twice
     assert sorted(versions) == sorted(
         [(name, "1.2.0", NODES) for name in FIRST] + [(name, "1.1.0", NODES) for name in SECOND]
