@@ -190,6 +190,7 @@ async def test_an_answer_leaves_by_the_connection_that_is_up(tmp_path: Path) -> 
             await client.publish(install, request, reply="answers")
             await eventually(lambda: agent.desk.operations.find("op-1") is not None)
             server.stop()
+            await eventually(lambda: agent.desk.operations.find("op-1") is None)
             server.start()
             answer = await answers.next_msg(timeout=20)
             assert b'"success":true' in answer.data
