@@ -14,7 +14,10 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 django.setup()
 
-from nodes.api.door import HeartbeatDoor  # noqa: E402  (needs the apps to be loaded)
+# These need the apps to be loaded
+from clustermgr.callers import caller  # noqa: E402
+from nodes.api.door import HeartbeatDoor  # noqa: E402
+from nodes.api.logdoor import LogDoor  # noqa: E402
 
 # WhiteNoise reads files synchronously. They are small, and browsers keep them for an hour.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
@@ -64,11 +67,14 @@ async def _whole(receive: Receive) -> Receive:
 
 
 heartbeats = HeartbeatDoor(_seated)
+logs = LogDoor(caller)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         await _lifespan(receive, send)
+    elif logs.takes(scope):
+        await logs.answer(scope, receive, send)
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
     elif scope["path"] == "/healthz":

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
@@ -19,7 +21,7 @@ from nodes.api.serializers import ErrorOut, NodeOut
 from nodes.models import BackendNode
 from nodes.services import labels
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Response])
+Endpoint = TypeVar("Endpoint", bound=Callable[..., HttpResponse])
 ERRORS = {code: OpenApiResponse(ErrorOut) for code in (400, 401, 403, 404, 405, 406, 409, 412)}
 # Only who sends a body can send a wrong one
 BODY_ERRORS = {code: OpenApiResponse(ErrorOut) for code in (413, 415)}
@@ -36,14 +38,26 @@ PAGING = [
 
 
 def operator_schema(
-    operation: str, summary: str, success: Any, *, code: int = 200, body: Any = None, **more: Any
+    operation: str,
+    summary: str,
+    success: Any,
+    *,
+    code: int = 200,
+    body: Any = None,
+    errors: dict[int, Any] | None = None,
+    **more: Any,
 ) -> Callable[[Endpoint], Endpoint]:
     """Describe an endpoint: its name for programs, its promise for people, its shapes."""
     decorator: Callable[[Endpoint], Endpoint] = extend_schema(
         operation_id=operation,
         summary=summary,
         request=body,
-        responses={code: success or OpenApiResponse(), **ERRORS, **(BODY_ERRORS if body else {})},
+        responses={
+            code: success or OpenApiResponse(),
+            **ERRORS,
+            **(BODY_ERRORS if body else {}),
+            **(errors or {}),
+        },
         **more,
     )
     return decorator
@@ -107,6 +121,17 @@ def one_of(name: str, value: str, choices: Any) -> Any:
 def findable(name: str, value: str) -> str:
     """A query parameter's value if a row could hold it."""
     return checked(value, field=name, limit=1024)
+
+
+def moment(name: str, text: str) -> datetime:
+    """A query parameter's value as a moment, or a refusal."""
+    try:
+        found = parse_datetime(text.replace(" ", "+"))  # a + in a query string is a space
+        if found is not None and found.tzinfo is not None:
+            return found.astimezone(UTC)  # PostgreSQL does not know every offset that Python does
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"{name} must be a moment in RFC 3339, like 2030-01-01T12:00:00Z.")
 
 
 def etag(node: BackendNode) -> dict[str, str]:
