@@ -5,6 +5,7 @@ secret it already has; it is not followed elsewhere, not waited for, and not rea
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ import aiohttp
 from aiohttp import ClientTimeout, WSMsgType
 from yarl import URL
 
-from clustermgr.lib.errors import InvalidInput, NodeRefused, WorkerUnreachable
+from clustermgr.lib.errors import NodeRefused, WorkerUnreachable
 
+HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})", re.ASCII)
 WITHIN = ClientTimeout(total=15, connect=5)  # seconds; LocalAI's own manager waits 15, too
 HANDSHAKE_WITHIN = 10.0
 SILENT_FOR = 30.0  # a worker we follow is pinged this often, and given up without an answer
@@ -32,13 +34,9 @@ class WorkerDoor:
 
     def url(self, path: str, *, scheme: str = "http") -> URL:
         """`path` is already escaped; an address that says more than host and port is refused."""
-        try:
-            url = URL(f"{scheme}://{self.address}", encoded=True)
-            plain = url.host and url.explicit_port and url.raw_authority == self.address
-        except ValueError:
-            plain = None
-        if not plain or url.user or url.raw_path not in ("", "/"):
-            raise InvalidInput(f"The worker registered {self.address!r}, which is no host:port.")
+        found = HOST_AND_PORT.fullmatch(self.address)
+        if found is None or not 0 < int(found["port"]) < 2**16:
+            raise NodeRefused(f"The worker registered {self.address!r}, which is no host:port.")
         return URL(f"{scheme}://{self.address}{path}", encoded=True)
 
     @property

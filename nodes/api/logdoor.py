@@ -19,7 +19,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 
 from clustermgr.lib.api import refusal
-from clustermgr.lib.errors import DomainError, Forbidden, NotFound, WorkerUnreachable
+from clustermgr.lib.errors import Busy, DomainError, Forbidden, NotFound, WorkerUnreachable
 from clustermgr.lib.threads import in_thread
 from nodes import workerhttp
 from nodes.models import BackendNode
@@ -39,10 +39,6 @@ WORKER_FAILED, TRY_LATER, ENDED, NO_LONGER = 1011, 1013, 1000, 1008
 MAX_REASON = 123  # bytes; what the protocol leaves for words
 
 
-class Crowded(DomainError):
-    """There are as many followers as we serve."""
-
-
 class LogDoor:
     """One per process; `caller` tells who opens a socket, or refuses."""
 
@@ -51,7 +47,7 @@ class LogDoor:
         self._followers: Counter[UUID] = Counter()
 
     def takes(self, scope: Scope) -> bool:
-        return scope["type"] == "websocket"
+        return bool(scope["type"] == "websocket")
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -77,7 +73,7 @@ class LogDoor:
                 )
         except OSError:  # the reader left while we spoke
             return ENDED, ""
-        except Crowded as crowd:
+        except Busy as crowd:
             return TRY_LATER, str(crowd)
         except WorkerUnreachable as error:
             return WORKER_FAILED, str(logs.in_context(error, node, now=datetime.now(UTC)))
@@ -87,7 +83,7 @@ class LogDoor:
     @contextlib.contextmanager
     def _counted(self, node: BackendNode) -> Any:
         if self._followers.total() >= AT_ONCE or self._followers[node.pk] >= PER_NODE:
-            raise Crowded("Too many follow logs already; this one is tried again.")
+            raise Busy("Too many follow logs already; this one is tried again.")
         self._followers[node.pk] += 1
         try:
             yield
