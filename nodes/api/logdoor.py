@@ -95,7 +95,7 @@ class LogDoor:
         way = await in_thread(logs.door, node)
         async with workerhttp.follow(way, follow_path(key)) as frames:
             async for frame in frames:
-                if read_frame(frame):
+                if read_frame(frame) is not None:
                     await send({"type": "websocket.send", "text": frame})
         return WORKER_FAILED, "The worker ended the log."
 

@@ -67,11 +67,11 @@ def read_lines(payload: bytes) -> list[LogLine]:
         return [LogLine.of(line) for line in found or ()]
 
 
-def read_frame(text: str) -> list[LogLine]:
-    """The lines of one frame of a log that is being followed; of an unknown kind, none."""
+def read_frame(text: str) -> list[LogLine] | None:
+    """The lines of one frame of a log that is being followed; None for an unknown kind."""
     with codec.answering(INDEX):
         given = codec.load(text.encode(errors="replace"))
         kind = given.raw("type")
         if kind == "initial":
             return [LogLine.of(line) for line in given.items("lines")]
-        return [LogLine.of(given.mapping("line"))] if kind == "line" else []
+        return [LogLine.of(given.mapping("line"))] if kind == "line" else None

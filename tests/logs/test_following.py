@@ -1,5 +1,6 @@
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
@@ -8,6 +9,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import web as aioweb
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -86,6 +88,17 @@ def test_a_follower_gets_what_was_printed_and_then_each_line(
         until(lambda: bool(worker.sockets))
         worker.print("llama#1", "and more", second=9)
         assert heard(socket) == {"type": "line", "line": line("and more", second=9)}
+
+
+def test_a_process_that_printed_nothing_is_followed_from_the_start(
+    place: str, node: BackendNode, worker: LogWorker, key: dict[str, str]
+) -> None:
+    with following(place, node, key, "silent#0") as socket:
+        assert heard(socket) == {"type": "initial", "lines": []}
+        until(lambda: bool(worker.sockets))
+        worker.say({"type": "weather", "rain": True})
+        worker.print("silent#0", "a word")
+        assert heard(socket)["line"]["text"] == "a word"
 
 
 def test_who_leaves_is_gone_for_the_worker_too(
@@ -222,3 +235,35 @@ def test_so_many_may_follow_one_node_and_no_more(
     until(lambda: not worker.sockets)
     with following(place, node, key) as again:
         assert heard(again)["type"] == "initial"
+
+
+def test_who_loses_the_permission_loses_the_log(
+    node: BackendNode, worker: LogWorker, reader: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logdoor, "CHECK_EVERY", 0.05)
+    said: list[dict[str, Any]] = []
+    came = iter([{"type": "websocket.connect"}])
+
+    async def receive() -> Any:
+        return next(came, None) or await asyncio.Event().wait()
+
+    async def send(message: dict[str, Any]) -> None:
+        said.append(message)
+        if message["type"] == "websocket.send":
+            await asyncio.to_thread(in_a_thread, reader.user_permissions.clear)
+
+    path = f"/ws/nodes/{node.pk}/backend-logs/llama"
+    door = logdoor.LogDoor(lambda _: User.objects.get(pk=reader.pk))
+    asyncio.run(door.answer({"type": "websocket", "path": path}, receive, send))
+    assert [message["type"] for message in said] == [
+        *("websocket.accept", "websocket.send", "websocket.close")
+    ]
+    assert said[-1]["code"] == 1008
+    until(lambda: not worker.sockets)
+
+
+def in_a_thread(work: Callable[[], object]) -> None:
+    try:
+        work()
+    finally:
+        connection.close()

@@ -134,13 +134,14 @@
     };
     socket.onopen = () => say("Connected, waiting for the worker …", "warn");
     socket.onclose = async (event) => {
-      const trouble = live ? "" : await read();
-      const words = event.reason || trouble || "The connection was lost.";
-      say(trouble || live ? words : `Not live, refreshed every 3 s: ${words}`, live ? "warn" : "bad");
-      if (!list.children.length && trouble) {
+      const trouble = await read();
+      if (trouble && !list.children.length) {
         part("nothing").hidden = false;
         part("nothing").innerText = trouble;
       }
+      const how = trouble ? "Not live, trying again every 3 s" : "Not live, refreshed every 3 s";
+      const why = trouble || event.reason || "the connection was lost.";
+      say(list.children.length ? `${how}: ${why}` : how, "bad");
       setTimeout(follow, AGAIN_AFTER);
     };
   }
