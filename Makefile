@@ -10,7 +10,7 @@ CHECK_ENV = DJANGO_SECRET_KEY=a-key-for-checks-only-0123456789-abcdefghijklmnopq
 	CELERY_BROKER_URL=memory:// CLUSTER_REGISTRATION_TOKEN=checks-only
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fmt bench migrations clean
+.PHONY: help setup run test check fmt bench migrations protos clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ bench: $(VENV)/tools ## Run the benchmarks; each prints its ratio to a baseline
 
 migrations: $(VENV)/tools ## Write migrations for changed models
 	@$(CHECK_ENV) $(BIN)/python manage.py makemigrations
+
+PROTOS_TO ?= .
+protos: $(VENV)/tools ## Write the Python of worker/rpc/backend.proto
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(PROTOS_TO) --pyi_out=$(PROTOS_TO) \
+		--grpc_python_out=$(PROTOS_TO) worker/rpc/backend.proto
 
 clean: ## Remove the virtual environment and caches (not your data)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -105,6 +105,16 @@ class NodeGateway:
             return Upgraded(stopped=(), reports_stopped=False, fell_back=True)
         return Upgraded.read(answer)
 
+    def cancel(self, node_id: UUID, *, op_id: str) -> bool:
+        """Have an install or an upgrade given up; False: too late, or nothing there to give up.
+
+        NodeUnreachable also when the worker is LocalAI's: it does not listen, and will finish.
+        """
+        request = wire.CancelRequest(op_id=_required("op_id", op_id))
+        subject = subjects.CANCEL.of(node_id)
+        answer = self.bus.request(subject, request.encode(), timeout=self.cluster.running_timeout)
+        return wire.CancelReply.decode(answer).cancelled
+
     def delete(self, node_id: UUID, *, backend: str) -> Deleted:
         """Stop the backend's processes and remove its files."""
         request = wire.DeleteRequest(backend=_required("backend", backend))

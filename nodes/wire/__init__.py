@@ -7,6 +7,7 @@ tests/gateway/golden prove them against each other, and against what workers rea
 """
 
 from nodes.wire.commands import (
+    CancelRequest,
     DeleteModelRequest,
     DeleteRequest,
     Gallery,
@@ -32,6 +33,7 @@ from nodes.wire.processes import ProcessKey, loopback
 from nodes.wire.progress import PHASES, InstallProgress
 from nodes.wire.replies import (
     MAX_WORDS,
+    CancelReply,
     InstalledBackend,
     InstallReply,
     ListReply,
@@ -65,6 +67,8 @@ __all__ = [
     "PHASES",
     "RUNNING_MODELS_REQUEST",
     "SUBJECTS",
+    "CancelReply",
+    "CancelRequest",
     "DeleteModelRequest",
     "DeleteRequest",
     "Gallery",

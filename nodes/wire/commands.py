@@ -162,6 +162,20 @@ class StopRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest:
+    """Give up the download of an install or an upgrade; what it has so far is kept."""
+
+    op_id: str
+
+    def encode(self) -> bytes:
+        return codec.dump(self)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        return cls(op_id=codec.load(payload).text("op_id", NAME))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRequest:
     """Stop the backend's processes and remove its files."""
 

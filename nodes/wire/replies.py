@@ -83,6 +83,23 @@ class PlainReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CancelReply:
+    """Not cancelled: it is past its download, or unknown, and `error` says which."""
+
+    cancelled: bool
+    error: str = ""
+
+    def encode(self) -> bytes:
+        return codec.dump(self)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        with codec.answering("backend.cancel"):
+            given = codec.load(payload)
+            return cls(cancelled=given.flag("cancelled"), error=_error(given))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStopReply:
     """To the exact stop. No such process is a success: not matched, and terminated."""
 

@@ -68,6 +68,7 @@ INSTALL_PROGRESS = Subject(  # of upgrades, too
     publisher=Role.WORKER,
     subscribers=(Role.MANAGER,),
 )
+CANCEL = Subject(path="backend.cancel", kind=Kind.REQUEST)  # ours: LocalAI's workers finish
 STOP_BACKEND = Subject(path="backend.stop", kind=Kind.EVENT, subscribers=(Role.WORKER, Role.AGENT))
 DELETE_BACKEND = Subject(path="backend.delete", kind=Kind.REQUEST)
 LIST_BACKENDS = Subject(path="backend.list", kind=Kind.REQUEST)
@@ -87,6 +88,7 @@ SUBJECTS = (
     INSTALL,
     UPGRADE,
     INSTALL_PROGRESS,
+    CANCEL,
     STOP_BACKEND,
     DELETE_BACKEND,
     LIST_BACKENDS,

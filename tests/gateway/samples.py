@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nodes.wire import (
+    CancelReply,
+    CancelRequest,
     DeleteModelRequest,
     DeleteRequest,
     Gallery,
@@ -101,6 +103,11 @@ OURS: dict[str, Message] = {
         total="2.1 GiB",
         phase="downloading",
         seq=7,
+    ),
+    "cancel.request": CancelRequest(op_id="op-9"),
+    "cancel.reply": CancelReply(cancelled=True),
+    "cancel.reply.late": CancelReply(
+        cancelled=False, error="operation op-9 is past its download and will finish"
     ),
     "stop.one": StopRequest(backend="qwen3#1"),
     "stop.one.forced": StopRequest(backend="llama-cpp", force=True),

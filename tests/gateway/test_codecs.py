@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from clustermgr.lib.errors import InvalidInput, NodeRefused
 from nodes.wire import (
     MAX_WORDS,
+    CancelReply,
+    CancelRequest,
     DeleteModelRequest,
     DeleteRequest,
     Gallery,
@@ -34,12 +36,13 @@ from tests.gateway.samples import OURS, Message, golden
 from tests.nodes.test_wire_register import JSON
 
 REPLIES = [InstallReply, StoppingReply, PlainReply, ModelStopReply, ListReply, RunningReply]
-WORKER_SAYS: list[type[Any]] = [*REPLIES, InstallProgress]
+WORKER_SAYS: list[type[Any]] = [*REPLIES, CancelReply, InstallProgress]
 WE_SAY: list[type[Any]] = [
     InstallRequest,
     UpgradeRequest,
     StopRequest,
     DeleteRequest,
+    CancelRequest,
     UnloadRequest,
     ModelStopRequest,
     DeleteModelRequest,
@@ -85,6 +88,8 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(UpgradeRequest, **ARTIFACT),
     st.builds(StopRequest, backend=TEXT, force=st.booleans()),
     st.builds(DeleteRequest, backend=TEXT),
+    st.builds(CancelRequest, op_id=TEXT),
+    st.builds(CancelReply, cancelled=st.booleans(), error=TEXT),
     st.builds(UnloadRequest, model_name=TEXT, address=TEXT),
     st.builds(
         ModelStopRequest,

@@ -41,6 +41,31 @@ def test_a_failed_delete_still_tells_what_it_stopped(
     assert refusal.value.stopped == ()
 
 
+@pytest.mark.parametrize(
+    ("answer", "cancelled"),
+    [
+        (b'{"cancelled":true}', True),
+        (b'{"cancelled":false,"error":"operation op-9 is past its download"}', False),
+    ],
+)
+def test_a_download_is_given_up_unless_it_is_too_late(
+    gateway: NodeGateway, worker: ScriptedWorker, answer: bytes, cancelled: bool
+) -> None:
+    worker.answers(subjects.CANCEL, answer)
+    assert gateway.cancel(worker.node_id, op_id="op-9") is cancelled
+    assert worker.payload() == b'{"op_id":"op-9"}'
+
+
+def test_a_worker_that_cannot_cancel_is_not_asked_in_vain(
+    gateway: NodeGateway, worker: ScriptedWorker
+) -> None:
+    worker.answers(subjects.INSTALL, OK)
+    with pytest.raises(NodeUnreachable):
+        gateway.cancel(worker.node_id, op_id="op-9")
+    with pytest.raises(InvalidInput, match=r"^op_id is required"):
+        gateway.cancel(worker.node_id, op_id=" ")
+
+
 def test_a_worker_lists_what_it_has(gateway: NodeGateway, worker: ScriptedWorker) -> None:
     worker.answers(
         subjects.LIST_BACKENDS,

@@ -46,6 +46,7 @@ def test_the_registry_names_every_subject_once_and_with_its_roles() -> None:
         ("backend.install", Role.MANAGER, request),
         ("backend.upgrade", Role.MANAGER, request),
         ("backend.install.*.progress", Role.WORKER, event),
+        ("backend.cancel", Role.MANAGER, request),
         ("backend.stop", Role.MANAGER, event),
         ("backend.delete", Role.MANAGER, request),
         ("backend.list", Role.MANAGER, request),
