@@ -1,6 +1,7 @@
 """The life of one node: get in, listen, beat, and leave in good order."""
 
 import asyncio
+import itertools
 import logging
 import random
 import time
@@ -11,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from worker.commands.desk import Desk, Machine
-from worker.joining import GONE, Joining, Read
+from worker.joining import GONE, Joining, Read, backoff
 from worker.link import Address, Link
 from worker.manager import Manager, ManagerError
 from worker.wire.credentials import Credentials
@@ -52,9 +53,10 @@ class Agent:
         stopping: asyncio.Event | None = None,
     ) -> None:
         self.stopping = stopping or asyncio.Event()
-        self.beating = True  # False: a machine that hangs
+        self.beating = True
         self.desk = Desk(machine, on_stop=self.stopping.set)
         self.known: Registered | None = None
+        self.joined = asyncio.Event()  # registered at least once
         self.link: Link | None = None
         self._identity = identity
         self._manager = manager
@@ -67,6 +69,18 @@ class Agent:
         if self.link is None:
             return "not registered yet"
         return "" if self.link.connected else "NATS is not connected"
+
+    def hang(self) -> None:
+        """Neither beat nor answer, as a machine that is stuck; for simulations."""
+        self.beating = False
+        if self.link:
+            self.link.deaf = True
+
+    def recover(self) -> None:
+        """Undo `hang`."""
+        self.beating = True
+        if self.link:
+            self.link.deaf = False
 
     async def run(self) -> None:
         """Live until told to stop, then leave in good order."""
@@ -89,6 +103,7 @@ class Agent:
         while True:
             self._lost.clear()
             self.known = await self._let_in()
+            self.joined.set()
             link = Link(
                 self._identity.nats, node_id=self.known.id, credentials=lambda: self._credentials
             )
@@ -124,7 +139,7 @@ class Agent:
     async def _beat(self, link: Link) -> None:
         """Say that we are alive as often as the manager wants; never while nobody can reach us."""
         own = self._identity.heartbeat_every.total_seconds()
-        every, pause = own, own
+        every, pause = own, own * random.random()  # nodes that start together beat apart
         while True:
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))
             pause = every
@@ -156,9 +171,9 @@ class Agent:
 
     async def _renew_when_refused(self, link: Link) -> None:
         """Credentials that NATS refuses, or their lack, are a reason to ask for others."""
-        while True:
+        for attempt in itertools.count():
             await link.refused.wait()
-            await asyncio.sleep(random.uniform(5.0, 15.0))
+            await asyncio.sleep(backoff(attempt))
             link.refused.clear()
             if await self._renewed():
                 link.hurry()

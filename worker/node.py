@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 from aiohttp import web
 
-from worker import hardware
+from worker import builtin, hardware
 from worker.agent import Agent, Identity
 from worker.backends import DiskBackends
 from worker.commands.desk import Machine
@@ -65,7 +65,8 @@ def _backends(config: Config, gpu: Gpu) -> DiskBackends:
     return DiskBackends(
         config.backends,
         system_root=config.backends_system_path,
-        galleries=config.backend_galleries,
+        # Without a gallery a fresh worker could install nothing: it brings one of its own
+        galleries=config.backend_galleries or builtin.galleries(config.state_dir / "gallery"),
         capability=gpu.capability,
         download_rate=config.download_rate,
     )

@@ -5,8 +5,9 @@ import errno
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic, sleep
 from weakref import WeakValueDictionary
 
 from yarl import URL
@@ -40,21 +41,27 @@ class DiskBackends:
         capability: str = "",
         cache: Path | None = None,
         download_rate: int = 0,
+        retry_pause: timedelta = timedelta(milliseconds=200),
         limits: Limits = Limits(),  # noqa: B008  frozen
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
-        """`download_rate` is in bytes per second over all downloads; 0 is no limit."""
+        """`download_rate`: bytes per second of all transfers, local archives too; 0 is no limit.
+
+        A cut download is tried again after `retry_pause`, then after twice that, and so on.
+        """
         self._store = Store(root)
         self._system_root = system_root
         self._galleries = galleries
         self._capability = capability
         self._limits = limits
         self._room = Room(reserve=limits.reserve, free=free)
+        self._bucket = Bucket(download_rate)
         self._downloads = Downloads(
             cache or root / ".downloads",
-            bucket=Bucket(download_rate),
+            bucket=self._bucket,
             limits=limits,
             room=self._room,
+            pause=retry_pause,
         )
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -186,7 +193,7 @@ class DiskBackends:
             else:
                 found = known or file_digest(source, check=check)
                 _verify(found, order)
-                self._extract(source, tree, tell)
+                self._extract(source, tree, tell, paced=not known)
             _verify(found, order)
             _finish(_top(staged), order, found)
             check()
@@ -209,14 +216,21 @@ class DiskBackends:
         unpack.folder(source, tree)
         tell(Step(phase="extracting", file_name=source.name, current=total, total=total))
 
-    def _extract(self, source: Path, tree: Tree, tell: Tell) -> None:
+    def _extract(self, source: Path, tree: Tree, tell: Tell, *, paced: bool) -> None:
         total = source.stat().st_size
         self._room.check(self._store.root, needed=total)  # it unpacks to at least about this
+        before = 0
 
         def told(current: int) -> None:
+            nonlocal before
             tell(Step(phase="extracting", file_name=source.name, current=current, total=total))
+            if paced:  # not downloaded, so from a disk that may well be a network
+                wait = self._bucket.take(current - before, now=timedelta(seconds=monotonic()))
+                sleep(wait.total_seconds())
+            before = current
 
         unpack.archive(source, tree, limits=self._limits, told=told)
+        tell(Step(phase="extracting", file_name=source.name, current=total, total=total))
 
     def _store_pointer(self, meta: Metadata) -> None:
         staged = self._store.stage(meta.name)

@@ -27,6 +27,7 @@ CHUNK = 2**20
 ATTEMPTS = 5  # in a row that brought nothing, per address
 ATTEMPTS_IN_ALL = 100
 PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=60)
+NOT_AGAIN = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, aiohttp.TooManyRedirects)
 CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 
 
@@ -58,7 +59,7 @@ class Downloads:
         bucket: Bucket,
         limits: Limits,
         room: Room,
-        pause: timedelta = timedelta(milliseconds=200),
+        pause: timedelta,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
@@ -236,7 +237,7 @@ def _strong(response: aiohttp.ClientResponse) -> str:
 
 
 def _give_up(error: Exception) -> None:
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.TooManyRedirects):
+    if isinstance(error, NOT_AGAIN):
         raise Useless(_words(error)) from error
 
 

@@ -1,5 +1,6 @@
 """Keeps downloads below a rate, all of one worker together."""
 
+import threading
 from datetime import timedelta
 
 BURST = timedelta(milliseconds=250)
@@ -14,6 +15,7 @@ class Bucket:
     def __init__(self, bytes_per_second: int = 0) -> None:
         """0 means unlimited."""
         self._rate = bytes_per_second
+        self._lock = threading.Lock()  # archives are read in threads
         self._paid_until: timedelta | None = None
 
     def take(self, count: int, *, now: timedelta) -> timedelta:
@@ -21,6 +23,7 @@ class Bucket:
         if not self._rate:
             return timedelta()
         earliest = now - BURST
-        start = earliest if self._paid_until is None else max(self._paid_until, earliest)
-        self._paid_until = start + timedelta(seconds=count / self._rate)
-        return max(self._paid_until - now, timedelta())
+        with self._lock:
+            start = earliest if self._paid_until is None else max(self._paid_until, earliest)
+            self._paid_until = start + timedelta(seconds=count / self._rate)
+            return max(self._paid_until - now, timedelta())

@@ -24,7 +24,6 @@ Told = Callable[[int], None]  # bytes of the archive that were read
 # Everything the standard library raises at broken or hostile archives, short of a full disk.
 BROKEN = (
     tarfile.TarError,
-    gzip.BadGzipFile,
     lzma.LZMAError,
     zlib.error,
     EOFError,
@@ -40,13 +39,15 @@ def archive(path: Path, tree: Tree, *, limits: Limits, told: Told) -> None:
     tree.allowed = min(limits.unpacked, max(size * limits.ratio, limits.ratio_from))
     try:
         with path.open("rb") as raw, _decompressed(raw) as plain:
-            metered = Metered(plain, limit=tree.allowed + limits.entries * 1024)
+            limit = tree.allowed + limits.entries * 1024  # headers and padding
+            metered = Metered(plain, limit=limit, told=lambda: told(raw.tell()))
             with tarfile.open(fileobj=cast("IO[bytes]", metered), mode="r:") as tar:
                 while member := tar.next():
                     _unpack(tar, member, tree)
                     tar.members.clear()  # type: ignore[attr-defined]  # or it remembers them all
-                    told(raw.tell())
-    except BROKEN as error:
+    except (OSError, *BROKEN) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's; a decompressor's has no number
         raise Refused(f"{path.name} is not a readable tar archive: {error}") from error
 
 
@@ -69,15 +70,17 @@ def folder(source: Path, tree: Tree) -> None:
 class Metered(io.RawIOBase):
     """The unpacked stream, with an end. A header that wants megabytes is not a header."""
 
-    def __init__(self, plain: IO[bytes], *, limit: int) -> None:
+    def __init__(self, plain: IO[bytes], *, limit: int, told: Callable[[], None]) -> None:
         super().__init__()
         self._plain = plain
         self._limit = limit
+        self._told = told
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= CHUNK:
             raise Refused("the archive has a header of more than a megabyte")
         self._within(self._plain.tell() + size)
+        self._told()
         return self._plain.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
