@@ -63,13 +63,13 @@ def target(
 
 
 def _foreign(background: Background, connect: Connect, cleanup: ExitStack) -> Target:
-    node_id = told("NODE_ID")
+    node_id, plane = told("NODE_ID"), None
     if listen := told("LISTEN"):
         plane = ControlPlane(token=told("TOKEN"))
         host, _, port = listen.rpartition(":")
         plane.start(background, host, int(port))
         cleanup.callback(plane.stop, background)
-        until(lambda: bool(plane.of("register")), seconds=300)
+        until(lambda: bool(plane and plane.of("register")), seconds=300)
         node_id = plane.node_id
     assert node_id, "say which worker: WORKER_CONTRACT_NODE_ID or WORKER_CONTRACT_LISTEN"
     bus = connect(told("NATS_URL"), node_id)
@@ -82,6 +82,7 @@ def _foreign(background: Background, connect: Connect, cleanup: ExitStack) -> Ta
         galleries=told_galleries(),
         patience=float(told("PATIENCE", "900")),
         process=None,
+        plane=plane,
     )
 
 
@@ -107,6 +108,7 @@ def _ours(background: Background, connect: Connect, cleanup: ExitStack, home: Pa
         galleries=galleries.text(),
         patience=60.0,
         process=worker,
+        plane=plane,
     )
 
 
@@ -190,4 +192,5 @@ def own(
         galleries=galleries.text(),
         patience=60.0,
         process=process,
+        plane=plane,
     )

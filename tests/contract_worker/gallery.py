@@ -53,37 +53,39 @@ class Galleries:
         """What a request carries: a string that contains JSON."""
         return json.dumps([{"name": "contract", "url": str(self.index)}])
 
-    def add_folder(self, name: str, **more: str) -> None:
-        self._add(name, {"uri": str(self._folder(**more))}, more)
+    def add_folder(self, name: str, *, manner: str = "", version: str = "1.0.0") -> None:
+        made = self._folder(manner=manner, version=version)
+        self._add(name, version, uri=str(made))
 
-    def add_archive(self, name: str, **more: str) -> None:
+    def add_archive(self, name: str, *, manner: str = "", version: str = "1.0.0") -> None:
+        content = archive(self._folder(manner=manner, version=version))
         path = self._home / f"{name}-{self._made}.tar.gz"
-        content = archive(self._folder(**more))
         path.write_bytes(content)
-        self._add(name, {"uri": str(path), "sha256": hashlib.sha256(content).hexdigest()}, more)
+        self._add(name, version, uri=str(path), sha256=hashlib.sha256(content).hexdigest())
 
-    def add_address(self, name: str, *, seconds: float = 0.0, **more: str) -> None:
+    def add_address(
+        self, name: str, *, seconds: float = 0.0, manner: str = "", version: str = "1.0.0"
+    ) -> None:
         """Behind HTTP; with `seconds` the download takes about so long."""
-        content = archive(self._folder(weights=WEIGHTS, **more))
+        content = archive(self._folder(manner=manner, version=version, weights=WEIGHTS))
         file = f"{name}-{self._made}.tar.gz"
         self._plane.files[file] = content
         self._plane.slow[file] = seconds
         uri = f"{self._plane.url}/files/{file}"
-        self._add(name, {"uri": uri, "sha256": hashlib.sha256(content).hexdigest()}, more)
+        self._add(name, version, uri=uri, sha256=hashlib.sha256(content).hexdigest())
 
     def spoil(self, name: str) -> None:
         """From now on the index names another checksum than the file has."""
         self._entries[name]["sha256"] = "0" * 64
         self._write()
 
-    def _folder(self, *, weights: int = 0, manner: str = "", version: str = "1.0.0") -> Path:
+    def _folder(self, *, manner: str, version: str, weights: int = 0) -> Path:
         self._made += 1
         where = self._home / f"made-{self._made}"
         return folder(where, manner=manner, version=version, weights=weights)
 
-    def _add(self, name: str, entry: dict[str, str], more: dict[str, str]) -> None:
-        version = more.get("version", "1.0.0")
-        self._entries[name] = {"name": name, "version": version, **entry}
+    def _add(self, name: str, version: str, **where: str) -> None:
+        self._entries[name] = {"name": name, "version": version, **where}
         self._write()
 
     def _write(self) -> None:

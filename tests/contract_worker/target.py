@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from tests.contract_worker.bus import Bus
+from tests.contract_worker.controlplane import ControlPlane
 from tests.contract_worker.ours import OurWorker
 from worker.rpc import backend_pb2 as pb
 from worker.rpc import backend_pb2_grpc
@@ -28,6 +29,7 @@ class Target:
     galleries: str  # what an install carries; empty: the worker's own list
     patience: float  # seconds an install may take
     process: OurWorker | None  # None: a foreign worker
+    plane: ControlPlane | None  # that it registered with; None: it has a manager of its own
     asked: set[str] = field(
         default_factory=set
     )  # process keys; what is being stopped is not listed

@@ -1,11 +1,14 @@
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract_worker.gallery import Galleries
-from tests.contract_worker.ours import until
+from tests.contract_worker.ours import ROOT, until
 from tests.contract_worker.target import Target, loopback
 
 # --- model.stop: every row of the table in wire 1.3.8 but "survived SIGKILL" --------------------
@@ -167,6 +170,24 @@ def test_an_upgrade_brings_the_new_version_and_leaves_others_alone(
     assert (before["version"], after["version"]) == ("1.0.0", "2.0.0")
     assert before["digest"] != after["digest"]
     assert own.healthy(bystander)
+
+
+def test_the_built_in_gallery_has_a_version_to_upgrade_from(own: Target, tmp_path: Path) -> None:
+    home = tmp_path / "builtin"
+    subprocess.run([sys.executable, "-m", "worker.builtin", str(home)], cwd=ROOT, check=True)
+    previous, current = (
+        json.dumps([{"name": "builtin", "url": str(index)}])
+        for index in (home / "previous" / "index.yaml", home / "index.yaml")
+    )
+    address = own.installed("llama", backend="reference", backend_galleries=previous)
+    assert own.healthy(address)
+    before = own.listed()["reference"]
+    request = {"backend": "reference", "backend_galleries": current}
+    assert own.bus.ask("backend.upgrade", request)["success"] is True
+    after = own.listed()["reference"]
+    assert before["version"] < after["version"]
+    assert before["digest"] != after["digest"]
+    assert own.healthy(own.installed("llama", backend="reference", backend_galleries=current))
 
 
 def test_an_upgrade_that_fails_leaves_the_old_files_usable(
