@@ -15,7 +15,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 django.setup()
 
 # These need the apps to be loaded
+from backendops.api.door import ChangesDoor  # noqa: E402
 from clustermgr.callers import caller  # noqa: E402
+from clustermgr.lib.stopping import on_stop  # noqa: E402
 from nodes.api.door import HeartbeatDoor  # noqa: E402
 from nodes.api.logdoor import LogDoor  # noqa: E402
 
@@ -67,6 +69,7 @@ async def _whole(receive: Receive) -> Receive:
 
 
 heartbeats = HeartbeatDoor(_seated)
+changes = ChangesDoor(_seated)
 logs = LogDoor(caller)
 
 
@@ -77,6 +80,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await logs.answer(scope, receive, send)
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
+    elif changes.takes(scope):
+        await changes.answer(scope, receive, send)
     elif scope["path"] == "/healthz":
         # The process is alive; whether it can work is /readyz's question.
         await _answer(send, 200, b"ok")
@@ -95,10 +100,12 @@ async def _answer(send: Send, status: int, words: bytes) -> None:
 async def _lifespan(receive: Receive, send: Send) -> None:
     """Keep the doors for as long as the server runs."""
     await receive()  # lifespan.startup
-    keeping = asyncio.create_task(heartbeats.keep())
-    await send({"type": "lifespan.startup.complete"})
-    await receive()  # lifespan.shutdown
-    keeping.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await keeping
+    keeping = [asyncio.create_task(door.keep()) for door in (heartbeats, changes)]
+    with on_stop(changes.close):
+        await send({"type": "lifespan.startup.complete"})
+        await receive()  # lifespan.shutdown
+    for task in keeping:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
     await send({"type": "lifespan.shutdown.complete"})

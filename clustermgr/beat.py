@@ -7,7 +7,16 @@ from clustermgr.conf import ClusterSettings
 
 # Tasks that wait for a node. They run on the thread pool: a 15-minute install must never
 # keep a tick from running.
-NODEOPS = ("nodes.confirm_replicas",)
+NODEOPS = (
+    "nodes.confirm_replicas",
+    "nodes.push_revocations",
+    "backendops.apply_op",
+    "backendops.check_ops",
+    "backendops.check_upgrades",
+    "backendops.look_at_node",
+    "backendops.refresh_inventory",
+    "backendops.send_cancel",
+)
 
 
 def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
@@ -17,6 +26,12 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "nodes.sweep_stale": cluster.sweep_every,
         "nodes.finish_drains": cluster.drain_check_every,
         "nodes.tidy": cluster.tidy_every,
+        "nodes.push_revocations": cluster.tidy_every,
+        "backendops.drain": cluster.ops_every,
+        "backendops.reap": cluster.ops_reap_every,
+        "backendops.refresh_inventory": cluster.inventory_every,
+        "backendops.check_upgrades": cluster.check_upgrades_every,
+        "backendops.tidy": cluster.history_tidy_every,
     }
     return {
         name: {

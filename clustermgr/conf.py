@@ -1,5 +1,6 @@
 """Every knob of the cluster, typed and frozen, read once from the environment."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -10,6 +11,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GallerySource:
+    """A list of backends that can be installed, and where it is."""
+
+    name: str
+    url: str  # http(s)://, file:// or a path
 
 
 def secret() -> Any:
@@ -26,11 +35,18 @@ class ClusterSettings:
 
     # Where the parts are
     nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)  # may carry a password
-    worker_nats_url: str = secret()  # what "Add a worker" tells workers; empty: host and port only
+    worker_nats_url: str = secret()  # what "Add a worker" shows; empty: ours without its password
     nats_credentials: str = ""  # path of a .creds file (user JWT and seed)
     nats_ca: str = ""  # PEM paths; any of them turns TLS on
     nats_cert: str = ""
     nats_key: str = ""
+
+    # Who may use the bus. The account's seed mints a credential for every node; the operator's
+    # (or one of its signing keys') and the system user's credentials revoke them.
+    nats_account_seed: str = secret()
+    nats_operator_seed: str = secret()
+    nats_system_credentials: str = ""  # path of a .creds file
+    nats_worker_jwt_ttl: timedelta = timedelta(hours=24)
 
     # Who may come in
     registration_token: str = secret()
@@ -50,6 +66,14 @@ class ClusterSettings:
     sweep_every: timedelta = timedelta(seconds=15)
     drain_check_every: timedelta = timedelta(seconds=5)
     tidy_every: timedelta = timedelta(seconds=30)
+
+    check_upgrades_every: timedelta = timedelta(hours=6)
+
+    # What can be installed: [{"name": "...", "url": "..."}]; none: only what workers know
+    backend_galleries: tuple[GallerySource, ...] = ()
+    gallery_timeout: timedelta = timedelta(seconds=30)
+    # LocalAI deletes while the caller waits; we wait this long and then answer with the job
+    answer_within: timedelta = timedelta(seconds=2)
 
     # Who counts as gone: silent for longer than this
     heartbeat_stale_after: timedelta = timedelta(seconds=60)
@@ -74,6 +98,28 @@ class ClusterSettings:
     # A worker frees for 5 s and waits 15 s from SIGTERM to SIGKILL before it answers this one
     stop_timeout: timedelta = timedelta(seconds=25)
     model_delete_timeout: timedelta = timedelta(seconds=30)
+    # ... and whoever is quiet for this long while at it is asked whether he is still there
+    probe_after: timedelta = timedelta(seconds=5)
+
+    # Orders: how many at once, and how often what is due or in doubt is looked at
+    ops_per_node: int = 2
+    ops_at_once: int = 200
+    op_lease: timedelta = timedelta(seconds=45)
+    ops_every: timedelta = timedelta(seconds=30)
+    ops_reap_every: timedelta = timedelta(seconds=10)
+    ops_check_every: timedelta = timedelta(seconds=20)
+    inventory_every: timedelta = timedelta(minutes=5)
+    # The record of operations: what ended and was dismissed is kept for this long
+    keep_history_for: timedelta = timedelta(days=365)
+    history_tidy_every: timedelta = timedelta(hours=1)
+
+    @property
+    def longest_answer(self) -> timedelta:
+        """Whoever was asked anything has answered by then, or nobody waits for it any more."""
+        waits: list[timedelta] = [
+            getattr(self, knob.name) for knob in fields(self) if knob.name.endswith("_timeout")
+        ]
+        return max(waits)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
@@ -115,12 +161,31 @@ def _parse(name: str, text: str, kind: Any) -> Any:
         return parse_bool(name, text)
     if kind is str:
         return text
+    if kind == tuple[GallerySource, ...]:
+        return _galleries(name, text)
     try:
         if kind is timedelta:
             return _seconds(text)
         return _positive(kind(text))
     except (ValueError, OverflowError) as error:
         raise ImproperlyConfigured(f"{name} must be a positive number, not {text!r}") from error
+
+
+def _galleries(name: str, text: str) -> tuple[GallerySource, ...]:
+    """LocalAI's way to name galleries; a wrong one is told at the start, not at the first check."""
+    shape = f'{name} must be a JSON list like [{{"name": "main", "url": "https://..."}}]'
+    try:
+        given = json.loads(text or "[]")
+        sources = tuple(GallerySource(name=item["name"], url=item["url"]) for item in given)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ImproperlyConfigured(shape) from error
+    names = [source.name for source in sources]
+    words = [word for source in sources for word in (source.name, source.url)]
+    if not all(isinstance(word, str) and word for word in words):
+        raise ImproperlyConfigured(shape)
+    if len(set(names)) < len(names) or any("@" in word for word in names):
+        raise ImproperlyConfigured(f"{name}: each gallery needs a name of its own, without an @")
+    return sources
 
 
 def _seconds(text: str) -> timedelta:

@@ -15,6 +15,11 @@ VIEWER = frozenset(
         "nodes.view_jointoken",
         "nodes.view_clusterevent",
         "nodes.view_clusterstate",
+        "backendops.view_operation",
+        "backendops.view_pendingbackendop",
+        "backendops.view_nodebackend",
+        "backendops.view_nodeinventory",
+        "backendops.view_gallerybackend",
     }
 )
 OPERATOR = VIEWER | {
@@ -24,6 +29,9 @@ OPERATOR = VIEWER | {
     "nodes.drain_backendnode",
     "nodes.label_backendnode",
     "nodes.change_clusterevent",
+    "backendops.request_operation",
+    "backendops.cancel_operation",
+    "backendops.acknowledge_operation",
 }
 ADMIN = OPERATOR | {
     "nodes.retire_backendnode",

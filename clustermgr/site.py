@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from django.http import HttpRequest
 from django.urls import path
 from unfold.sites import UnfoldAdminSite
 
+from backendops.presenting import strip
 from clustermgr import dashboard
 
 
@@ -17,3 +19,7 @@ class ClusterAdminSite(UnfoldAdminSite):
             path("fleet/", self.admin_view(dashboard.fleet_fragment), name="fleet"),
             *super().get_urls(),
         ]
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        """What every page shows: the theme's frame, and what is going on."""
+        return {**super().each_context(request), "strip": strip.of(request)}

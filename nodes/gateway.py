@@ -2,7 +2,8 @@
 
 Every question ends in one of these: a typed result; NodeRefused, with the worker's words;
 NodeUnreachable, nobody listens and nothing happened; NodeSilent, it was delivered and may still
-be under way; NotConnected or Interrupted, which say nothing about the node.
+be under way; NodeVanished, it was delivered and the worker died at it; NotConnected or
+Interrupted, which say nothing about the node.
 """
 
 import logging
@@ -15,8 +16,15 @@ from uuid import UUID
 from django.conf import settings
 
 from clustermgr.conf import ClusterSettings
-from clustermgr.lib.bus import Bus
-from clustermgr.lib.errors import BusError, InvalidInput, NodeRefused, NodeSilent, NodeUnreachable
+from clustermgr.lib.bus import Bus, Quiet
+from clustermgr.lib.errors import (
+    BusError,
+    InvalidInput,
+    NodeRefused,
+    NodeSilent,
+    NodeUnreachable,
+    NodeVanished,
+)
 from nodes import outcomes, wire
 from nodes.outcomes import Deleted, ExactStop, Installed, Upgraded
 from nodes.progress import Forward
@@ -25,6 +33,9 @@ from nodes.wire import subjects
 log = logging.getLogger(__name__)
 
 TICKS_PER_SECOND = 4.0  # as often as workers send them
+PROBE_TIMEOUT = timedelta(seconds=5)
+# After a restart of NATS we may be back before the worker is: one look proves nothing
+ABSENCES = 2
 
 OnProgress = Callable[[wire.InstallProgress], None]
 
@@ -118,8 +129,12 @@ class NodeGateway:
     def delete(self, node_id: UUID, *, backend: str) -> Deleted:
         """Stop the backend's processes and remove its files."""
         request = wire.DeleteRequest(backend=_required("backend", backend))
-        subject = subjects.DELETE_BACKEND.of(node_id)
-        answer = self.bus.request(subject, request.encode(), timeout=self.cluster.delete_timeout)
+        answer = self.bus.request(
+            subjects.DELETE_BACKEND.of(node_id),
+            request.encode(),
+            timeout=self.cluster.delete_timeout,
+            quiet=self._looking_after(node_id),
+        )
         return Deleted.read(answer)
 
     def list_backends(self, node_id: UUID) -> tuple[wire.InstalledBackend, ...]:
@@ -226,9 +241,9 @@ class NodeGateway:
         on_progress: OnProgress | None,
     ) -> bytes:
         """Ask, and hand over what the worker tells before it answers, if anybody listens."""
-        payload = request.encode()
+        payload, quiet = request.encode(), self._looking_after(node_id)
         if not request.op_id or not on_progress:
-            return self.bus.request(subject, payload, timeout=timeout)
+            return self.bus.request(subject, payload, timeout=timeout, quiet=quiet)
         forward = Forward(per_second=TICKS_PER_SECOND)
 
         def hear(event: bytes) -> None:
@@ -244,13 +259,34 @@ class NodeGateway:
         events = subjects.INSTALL_PROGRESS.of(node_id, op=request.op_id)
         try:
             answer = self.bus.request(
-                subject, payload, timeout=timeout, events=events, on_event=hear
+                subject, payload, timeout=timeout, events=events, on_event=hear, quiet=quiet
             )
-        except NodeSilent:
+        except (NodeSilent, NodeVanished):
             hear_the_rest()
             raise
         hear_the_rest()
         return answer
+
+    def _looking_after(self, node_id: UUID) -> Quiet:
+        """While a long command is quiet, see whether anybody is still there to answer it."""
+        absences = 0
+
+        def look() -> None:
+            nonlocal absences
+            try:
+                self.bus.request(
+                    subjects.LIST_BACKENDS.of(node_id), wire.LIST_REQUEST, timeout=PROBE_TIMEOUT
+                )
+            except NodeUnreachable:
+                absences += 1
+            except BusError:  # busy is alive, and being cut off ourselves says nothing
+                return
+            else:
+                absences = 0
+            if absences >= ABSENCES:
+                raise NodeVanished("The worker stopped listening before it had answered.")
+
+        return Quiet(after=self.cluster.probe_after, do=look)
 
 
 def _tick(event: bytes, op_id: str) -> wire.InstallProgress | None:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from backendops.models import Operation, PendingBackendOp
+from backendops.states import OUTSTANDING, OpState, Verb
 from nodes.models import BackendNode, JoinToken, NodeModel
 from nodes.states import ReplicaState
 from nodes.wire import RegisterRequest
@@ -70,3 +72,35 @@ def make_replica(
         "updated_at": NOW,
     }
     return NodeModel.objects.create(**{**values, **changes})
+
+
+def make_op(node: BackendNode, backend: str = "llama-cpp", **changes: Any) -> PendingBackendOp:
+    """One node's share of an install, queued and due; no operation asks for it yet."""
+    values: dict[str, Any] = {
+        "node": node,
+        "backend": backend,
+        "verb": Verb.INSTALL,
+        "state": OpState.QUEUED,
+        "created_at": NOW,
+        "changed_at": NOW,
+        "due_at": NOW,
+    }
+    if changes.get("state") in (OpState.RUNNING, OpState.CANCELLING):
+        values |= {"lease_until": NOW, "sent_at": NOW, "started_at": NOW, "claimed_by": "tests"}
+    elif changes.get("state") not in (None, *OUTSTANDING):
+        values |= {"finished_at": NOW}
+    return PendingBackendOp.objects.create(**{**values, **changes})
+
+
+def make_operation(*ops: PendingBackendOp, **changes: Any) -> Operation:
+    """What somebody asked for, consisting of these ops."""
+    values: dict[str, Any] = {
+        "verb": Verb.INSTALL,
+        "backend": "llama-cpp",
+        "target": "all nodes",
+        "requested_by": "tests",
+        "requested_at": NOW,
+    }
+    operation = Operation.objects.create(**{**values, **changes})
+    operation.ops.set(ops)
+    return operation

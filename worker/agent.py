@@ -68,7 +68,9 @@ class Agent:
         """What keeps us from hearing commands; empty when nothing does."""
         if self.link is None:
             return "not registered yet"
-        return "" if self.link.connected else "NATS is not connected"
+        if self.link.connected:
+            return ""
+        return f"NATS is not connected ({self.link.trouble or 'connecting'})"
 
     def hang(self) -> None:
         """Neither beat nor answer, as a machine that is stuck; for simulations."""
@@ -225,6 +227,10 @@ class Agent:
 
 
 async def _end(tasks: list[asyncio.Task[object]]) -> None:
-    for task in tasks:
-        task.cancel()
+    """Cancel until they are over: wait_for of Python 3.11, inside nats-py, may swallow one."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
     await asyncio.gather(*tasks, return_exceptions=True)

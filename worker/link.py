@@ -113,6 +113,7 @@ class Link:
     ) -> None:
         self.node_id = node_id
         self.refused = asyncio.Event()  # the server does not want us with what we have
+        self.trouble = ""  # what ended the last connection
         self.deaf = False  # hears and does not answer: a machine that hangs
         self._address = address
         self._credentials = credentials
@@ -225,7 +226,7 @@ class Link:
             log.warning("answer not sent", extra={"subject": message.subject, "reason": str(error)})
 
     def _tell(self, error: Exception, *, first: bool) -> None:
-        words = str(error).removeprefix("nats: ") or type(error).__name__
+        self.trouble = words = str(error).removeprefix("nats: ") or type(error).__name__
         if "authorization" in words.lower() or "authentication" in words.lower():
             self.refused.set()
         level = logging.WARNING if first else logging.DEBUG

@@ -79,7 +79,7 @@ class TooManyAttempts(DomainError):
 
 
 class BusError(DomainError):
-    """The message could not be carried; its four kinds must never be mixed up."""
+    """The message could not be carried; its kinds must never be mixed up."""
 
     code = "bus_error"
     http_status = 503
@@ -104,10 +104,23 @@ class NodeSilent(BusError):
     http_status = 504
 
 
+class NodeVanished(BusError):
+    """Delivered, and then the worker stopped listening: it died at it, or is being restarted."""
+
+    code = "node_vanished"
+
+
 class Interrupted(BusError):
     """*We* are shutting down and stopped waiting: says nothing about the node."""
 
     code = "bus_interrupted"
+
+
+class BusRefused(DomainError):
+    """NATS itself said no, or is not set up for what was asked."""
+
+    code = "bus_refused"
+    http_status = 502
 
 
 class NodeRefused(DomainError):

@@ -11,6 +11,7 @@ class LockKey(enum.IntEnum):
     SWEEP_STALE = 1
     BOOTSTRAP = 6
     ENVIRONMENT_TOKEN = 7
+    DISPATCH_OPS = 20
 
 
 # Our corner of PostgreSQL's advisory-lock space ("clus" in ASCII), so that another

@@ -64,7 +64,7 @@ class NodeAdmin(NodeVerbs):
     search_fields = ["name", "address"]
     search_help_text = "Name, address, or labels: gpu.vram=24GB"
     ordering = ["name"]
-    actions = bulk.actions()
+    actions = bulk.ACTIONS
     fields = ["name"]
 
     def get_queryset(self, request: HttpRequest) -> BackendNodeQuerySet:

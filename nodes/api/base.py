@@ -26,6 +26,7 @@ ERRORS = {code: OpenApiResponse(ErrorOut) for code in (400, 401, 403, 404, 405, 
 # Only who sends a body can send a wrong one
 BODY_ERRORS = {code: OpenApiResponse(ErrorOut) for code in (413, 415)}
 VERSION = re.compile(r'(?:W/)?"?([0-9]{1,19})"?')
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 IF_MATCH = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, description="The ETag the edit is based on."
 )
@@ -123,8 +124,15 @@ def findable(name: str, value: str) -> str:
     return checked(value, field=name, limit=1024)
 
 
+def truth(name: str, text: str) -> bool:
+    """A query parameter that is true or false."""
+    if text.lower() not in TRUTHS:
+        raise InvalidInput(f"{name} must be true or false.")
+    return TRUTHS[text.lower()]
+
+
 def moment(name: str, text: str) -> datetime:
-    """A query parameter's value as a moment, or a refusal."""
+    """A query parameter that is a moment."""
     try:
         found = parse_datetime(text.replace(" ", "+"))  # a + in a query string is a space
         if found is not None and found.tzinfo is not None:

@@ -23,7 +23,7 @@ from uuid import UUID
 from django.db import DataError, IntegrityError
 from prometheus_client import Counter
 
-from clustermgr.lib.threads import in_thread
+from clustermgr.lib.offloop import off_loop
 from nodes.api.worker import SCHEME
 from nodes.models import BackendNode, JoinToken
 from nodes.services import beating, jointokens
@@ -117,7 +117,7 @@ class HeartbeatDoor:
                 del self._doubtful[pair]
             good: set[Pair] = set()
             try:
-                good = await in_thread(_still_good, set(asked))
+                good = await off_loop(_still_good, set(asked))
             except Exception:  # edge: nobody may wait here for ever; Django's view says what it is
                 log.warning("could not look up heartbeats", exc_info=True)
             self._known |= good
@@ -144,7 +144,7 @@ class HeartbeatDoor:
         if not beats:
             return
         try:
-            await in_thread(_store, beats)
+            await off_loop(_store, beats)
         except Exception:  # edge: whatever it is, beats go on coming and must be kept
             STORING.failed()
             self._put_back(beats)
@@ -156,7 +156,7 @@ class HeartbeatDoor:
         """Send pairs that are no longer good back to the thorough way."""
         digests = {digest for _, digest in self._known}
         try:
-            nodes, tokens = await in_thread(_doubted, digests)
+            nodes, tokens = await off_loop(_doubted, digests)
         except Exception:  # edge: the database is away; nobody was revoked that we could know of
             log.warning("could not re-check heartbeats", exc_info=True)
             return

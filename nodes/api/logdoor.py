@@ -20,7 +20,7 @@ from django.contrib.auth.models import User
 
 from clustermgr.lib.api import refusal
 from clustermgr.lib.errors import Busy, DomainError, Forbidden, NotFound, WorkerUnreachable
-from clustermgr.lib.threads import in_thread
+from clustermgr.lib.offloop import off_loop
 from nodes import workerhttp
 from nodes.models import BackendNode
 from nodes.services import logs
@@ -52,7 +52,7 @@ class LogDoor:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
         try:
-            node, key = await in_thread(self._admit, scope)
+            node, key = await off_loop(self._admit, scope)
         except DomainError as error:
             await _refuse(scope, send, error)
             return
@@ -92,7 +92,7 @@ class LogDoor:
             self._followers += Counter()  # forgets those at zero
 
     async def _pass_on(self, node: BackendNode, key: str, send: Send) -> tuple[int, str]:
-        way = await in_thread(logs.door, node)
+        way = await off_loop(logs.door, node)
         async with workerhttp.follow(way, follow_path(key)) as frames:
             async for frame in frames:
                 if read_frame(frame) is not None:
@@ -103,7 +103,7 @@ class LogDoor:
         while True:
             await asyncio.sleep(CHECK_EVERY)
             try:
-                await in_thread(self._admit, scope)
+                await off_loop(self._admit, scope)
             except DomainError as error:
                 return NO_LONGER, str(error)
 

@@ -40,6 +40,7 @@ urlpatterns = [
     *_at(f"nodes/{NODE}/release-token", nodes.ReleaseTokenView),
     *_at(f"nodes/{NODE}/backend-logs", logs.LogIndexView),
     *_at(f"nodes/{NODE}/backend-logs/<path:model_id>", logs.LogView),
+    *_at(f"nodes/{NODE}/revoke-credentials", nodes.RevokeCredentialsView),
     *_at(f"nodes/{NODE}/labels", edits.LabelsView),
     *_at(f"nodes/{NODE}/labels/<path:key>", edits.LabelView),
     *_at(f"nodes/{NODE}/taints", edits.TaintsView),

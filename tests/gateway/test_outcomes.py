@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from clustermgr.conf import ClusterSettings
+from clustermgr.lib.bus import Quiet
 from clustermgr.lib.bus.exchange import OnEvent
 from clustermgr.lib.errors import BusError, NodeRefused, NodeSilent, NodeUnreachable
 from nodes.gateway import NodeGateway
@@ -121,6 +122,7 @@ class Stopwatch:
         timeout: timedelta,
         events: str | None = None,
         on_event: OnEvent | None = None,
+        quiet: Quiet | None = None,
     ) -> bytes:
         self.waited = timeout
         raise NodeSilent("No answer yet.")

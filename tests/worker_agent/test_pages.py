@@ -7,6 +7,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from tests.worker_agent.loop import in_loop
 from worker.http import Pages
@@ -82,9 +83,11 @@ async def test_logs_are_for_those_who_know_the_token(header: str, path: str) -> 
 
 @in_loop
 async def test_without_a_token_the_worker_is_open() -> None:
-    async with serving(some_logs(), token="") as (session, url):
-        async with session.get(f"{url}/v1/backend-logs") as reply:
-            assert await reply.json() == ["llama", "org/qwen"]
+    async with (
+        serving(some_logs(), token="") as (session, url),
+        session.get(f"{url}/v1/backend-logs") as reply,
+    ):
+        assert await reply.json() == ["llama", "org/qwen"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ async def test_lines_of_a_model_or_of_one_replica_however_often_encoded(
         path = quote(path, safe="")
     async with serving(some_logs()) as (session, url):
         where = f"{url}/v1/backend-logs/{path}"
-        async with session.get(aiohttp.client.URL(where, encoded=True), headers=BEARER) as reply:
+        async with session.get(URL(where, encoded=True), headers=BEARER) as reply:
             assert reply.status == 200
             assert await reply.json() == lines
 
@@ -117,9 +120,7 @@ async def test_a_follower_hears_what_was_and_what_comes() -> None:
     logs = some_logs()
     async with serving(logs) as (session, url):
         where = f"{url}/v1/backend-logs/org%252Fqwen/ws"
-        async with session.ws_connect(
-            aiohttp.client.URL(where, encoded=True), headers=BEARER
-        ) as socket:
+        async with session.ws_connect(URL(where, encoded=True), headers=BEARER) as socket:
             first = await socket.receive_json(timeout=5)
             assert first["type"] == "initial"
             assert [line["text"] for line in first["lines"]] == ["one", "two", "three"]
@@ -135,13 +136,15 @@ async def test_a_follower_hears_what_was_and_what_comes() -> None:
 
 @in_loop
 async def test_a_follower_that_talks_too_much_is_cut_off() -> None:
-    async with serving(some_logs()) as (session, url):
-        async with session.ws_connect(f"{url}/v1/backend-logs/llama/ws", headers=BEARER) as socket:
-            await socket.receive_json(timeout=5)
-            await socket.send_str("x" * 5000)
-            message = await socket.receive(timeout=5)
-            assert message.type is aiohttp.WSMsgType.CLOSE
-            assert message.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+    async with (
+        serving(some_logs()) as (session, url),
+        session.ws_connect(f"{url}/v1/backend-logs/llama/ws", headers=BEARER) as socket,
+    ):
+        await socket.receive_json(timeout=5)
+        await socket.send_str("x" * 5000)
+        message = await socket.receive(timeout=5)
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        assert message.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
 
 
 @in_loop

@@ -12,10 +12,17 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from worker.fleet.nodes import Fleet
+from worker.fleet.nodes import Fleet, State
 from worker.machine import Refused
 from worker.wire.reading import BadMessage, read
 
+# Whom a verb changes
+CHANGES = {
+    "silence": {State.RUNNING},
+    "wake": {State.SILENT, State.CRASHED},
+    "crash": {State.RUNNING},
+    "remove": set(State),
+}
 MOST = 20_000  # nodes that one command may add
 
 
@@ -75,7 +82,7 @@ class Control:
         return await self._fleet.add(order.count)
 
     async def _tell(self, verb: str, order: Order) -> list[str]:
-        names = order.names or self._some(order.count)
+        names = order.names or self._some(verb, order.count)
         if verb == "silence":
             self._fleet.silence(names)
         elif verb == "wake":
@@ -88,9 +95,11 @@ class Control:
                 self._on_empty()
         return names
 
-    def _some(self, count: int) -> list[str]:
+    def _some(self, verb: str, count: int) -> list[str]:
+        """So many of those whom the verb would change, or all of them."""
+        changes = CHANGES[verb]
         everybody = len(self._fleet.listed())
-        return self._fleet.some(count or everybody, among=lambda node: True)
+        return self._fleet.some(count or everybody, among=lambda node: node.state in changes)
 
 
 @asynccontextmanager

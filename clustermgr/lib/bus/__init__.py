@@ -1,9 +1,10 @@
 """Ask a node and wait, or tell it and go on: the only door to NATS."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from django.conf import settings
@@ -16,7 +17,15 @@ from clustermgr.lib.bus.exchange import Exchange, OnEvent
 from clustermgr.lib.bus.uplink import BusStatus
 from clustermgr.lib.errors import BusError
 
-__all__ = ["Bus", "BusStatus", "NatsBus", "default_bus"]
+__all__ = ["Bus", "BusStatus", "NatsBus", "Quiet", "default_bus"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """What to do each time that nothing was heard for `after`; what it raises ends the wait."""
+
+    after: timedelta
+    do: Callable[[], None]
 
 
 class Bus(Protocol):
@@ -30,6 +39,7 @@ class Bus(Protocol):
         timeout: timedelta,
         events: str | None = None,
         on_event: OnEvent | None = None,
+        quiet: Quiet | None = None,
     ) -> bytes:
         """Ask and wait; what arrives on `events` meanwhile goes to `on_event`."""
         ...
@@ -61,6 +71,7 @@ class NatsBus:
         timeout: timedelta,
         events: str | None = None,
         on_event: OnEvent | None = None,
+        quiet: Quiet | None = None,
     ) -> bytes:
         """Ask and wait for the answer; events are handed over in order, on this thread.
 
@@ -73,7 +84,7 @@ class NatsBus:
         work = here.exchange.ask(subject, payload, timeout=timeout, events=events, hear=inbox.put)
         with here.background.doing(work) as answer:
             answer.add_done_callback(lambda _: inbox.put(None))
-            for event in iter(inbox.get, None):
+            for event in _heard(inbox, quiet):
                 if on_event:
                     on_event(event)
             return here.background.outcome(answer)
@@ -122,6 +133,21 @@ class NatsBus:
         # collecting that loop would unregister the parent's socket.
         pid = os.getpid()
         return self._by_pid.get(pid) or self._by_pid.setdefault(pid, _Process(self._cluster))
+
+
+def _heard(inbox: "SimpleQueue[bytes | None]", quiet: Quiet | None) -> Iterator[bytes]:
+    """What arrives, until the answer has; a silence that lasts is somebody's to look into."""
+    patience = quiet.after.total_seconds() if quiet else None
+    while True:
+        try:
+            event = inbox.get(timeout=patience)
+        except Empty:
+            if quiet:
+                quiet.do()
+            continue
+        if event is None:
+            return
+        yield event
 
 
 class _Process:

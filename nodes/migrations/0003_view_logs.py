@@ -6,7 +6,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('nodes', '0001_initial'),
+        ('nodes', '0002_credentials'),
     ]
 
     operations = [

@@ -1,0 +1,14 @@
+"""The app of orders."""
+
+from django.apps import AppConfig
+
+
+class BackendOpsConfig(AppConfig):
+    name = "backendops"
+    verbose_name = "Backends"
+
+    def ready(self) -> None:
+        from backendops.receivers import on_capacity_changed
+        from nodes.signals import capacity_changed
+
+        capacity_changed.connect(on_capacity_changed, dispatch_uid="backendops.capacity_changed")

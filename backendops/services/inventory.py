@@ -1,0 +1,91 @@
+"""What is installed where, as the nodes told it; pages read these rows and never ask a node."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+
+from backendops.models import NodeBackend, NodeInventory
+from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable
+from nodes.gateway import NodeGateway
+from nodes.models import BackendNode
+from nodes.services import lifecycle
+from nodes.wire import InstalledBackend
+
+Told = tuple[InstalledBackend, ...] | BusError | NodeRefused
+
+# A pending worker asks again every half minute whether it was let in
+NEWCOMER_FOR = timedelta(minutes=2)
+NEWCOMER_ASKED_EVERY = timedelta(seconds=5)
+COLUMNS = ("version", "digest", "uri", "gallery_url", "installed_at", "is_system", "is_meta")
+
+
+def askable() -> list[UUID]:
+    """Who can be asked: agents do not listen, and whoever is away would not hear."""
+    nodes = BackendNode.objects.approved().backends().online()
+    return list(nodes.order_by("pk").values_list("pk", flat=True))
+
+
+def ask(node_ids: Sequence[UUID], *, gateway: NodeGateway, now: datetime) -> dict[UUID, Told]:
+    """Ask these nodes at once and write down what each told, or why it did not."""
+    answers = gateway.list_backends_of(node_ids)
+    for node_id, answer in answers.items():
+        if isinstance(answer, tuple):
+            store(node_id, answer, now=now)
+        else:
+            note_silence(node_id, answer, now=now)
+    return answers
+
+
+@transaction.atomic
+def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime) -> None:
+    """Make the rows of this node be what it told; an answer older than the rows is dropped."""
+    NodeInventory.objects.get_or_create(node_id=node_id)
+    held = NodeInventory.objects.select_for_update(no_key=True).get(node_id=node_id)
+    if held.observed_at is not None and held.observed_at > now:
+        return
+    NodeInventory.objects.filter(node_id=node_id).update(observed_at=now, asked_at=now, error="")
+    rows = {
+        told.name: NodeBackend(
+            node_id=node_id,
+            name=told.name,
+            first_seen_at=now,
+            observed_at=now,
+            **{column: getattr(told, column) for column in COLUMNS},
+        )
+        for told in backends
+    }
+    NodeBackend.objects.filter(node_id=node_id).exclude(name__in=rows).delete()
+    NodeBackend.objects.bulk_create(
+        rows.values(),
+        update_conflicts=True,
+        unique_fields=["node", "name"],
+        update_fields=[*COLUMNS, "observed_at"],
+    )
+
+
+def newcomers(*, now: datetime) -> list[UUID]:
+    """Let in and not heard yet: a worker listens a moment after it was told, and no sooner."""
+    unheard = BackendNode.objects.filter(inventory__observed_at=None)
+    lately = unheard.filter(inventory__asked_at__gt=now - NEWCOMER_ASKED_EVERY)
+    nodes = unheard.approved().backends().online().exclude(pk__in=lately.values("pk"))
+    return list(nodes.order_by("pk").values_list("pk", flat=True))
+
+
+def is_newcomer(node: BackendNode, *, now: datetime) -> bool:
+    """Whether that nobody listens may only mean that nobody listens yet."""
+    if node.approved_at is None or now - node.approved_at > NEWCOMER_FOR:
+        return False
+    return not NodeInventory.objects.filter(node=node, observed_at__isnull=False).exists()
+
+
+def note_silence(node_id: UUID, why: BusError | NodeRefused, *, now: datetime) -> None:
+    """Remember that it did not tell; the rows stay, and their age shows."""
+    NodeInventory.objects.update_or_create(
+        node_id=node_id, defaults={"asked_at": now, "error": str(why)}
+    )
+    if isinstance(why, NodeUnreachable) and not is_newcomer(
+        BackendNode.objects.get(pk=node_id), now=now
+    ):
+        lifecycle.mark_unreachable(node_id, now=now, reason=str(why))
