@@ -51,6 +51,8 @@ class ClusterSettings:
     # Who may come in
     registration_token: str = secret()
     auto_approve_nodes: bool = False
+    # Secrets of join tokens, comma-separated: lets us read the logs of who joined with them
+    worker_http_tokens: str = secret()
 
     # How people reach us: False only where no TLS stands in front (a laptop, a test)
     https: bool = True
