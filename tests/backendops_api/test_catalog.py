@@ -123,6 +123,21 @@ def test_what_is_known_of_a_gallery_stays_when_it_cannot_be_read(
     assert GalleryBackend.objects.count() == 1
 
 
+def test_a_gallery_is_read_again_when_its_time_has_come_or_soon_after_it_failed(
+    galleries: Galleries, tmp_path: Path
+) -> None:
+    galleries(main=[{"name": "a"}], late=[{"name": "b"}])
+    (tmp_path / "late.yaml").unlink()
+    catalog.check(now=NOW)
+    (tmp_path / "late.yaml").write_text("[{name: c}]")
+    soon = NOW + timedelta(seconds=30)
+    assert catalog.check_due(now=soon) == 0
+    assert catalog.check_due(now=NOW + timedelta(minutes=2)) == 1
+    assert set(GalleryBackend.objects.values_list("name", flat=True)) == {"a", "c"}
+    assert catalog.check_due(now=NOW + timedelta(minutes=4)) == 0
+    assert catalog.check_due(now=NOW + timedelta(hours=6, minutes=3)) == 2
+
+
 def test_entries_and_galleries_that_are_gone_go(galleries: Galleries) -> None:
     galleries(main=[{"name": "a"}, {"name": "b", "version": "1"}], other=[{"name": "c"}])
     galleries(main=[{"name": "b", "version": "2"}, 17])
