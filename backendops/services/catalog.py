@@ -201,11 +201,11 @@ def _fetch(url: str, *, within: timedelta) -> bytes:
     opener = _opener()
     until = time.monotonic() + within.total_seconds()
     with opener.open(url, timeout=within.total_seconds()) as reply:
-        body = b""
+        body = bytearray()
         while chunk := reply.read(CHUNK):
             body += chunk
             if len(body) > LARGEST_INDEX:
                 break  # the parser refuses it by its size
             if time.monotonic() > until:
                 raise TimeoutError(f"It took longer than {within.total_seconds():.0f} s.")
-    return body
+    return bytes(body)

@@ -19,6 +19,7 @@ from tests.scripted import ScriptedWorker
 from tests.services import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
+LONG_AGO = NOW - timedelta(days=3650)  # the API reads the real clock
 TOLD = b'{"backends":[{"name":"llama-cpp","is_system":false,"is_meta":false,"version":"1"}]}'
 
 
@@ -27,7 +28,7 @@ def at(node: BackendNode, verb: str = "") -> str:
 
 
 def known(node: BackendNode, *names: str) -> None:
-    NodeInventory.objects.create(node=node, observed_at=NOW)
+    NodeInventory.objects.create(node=node, observed_at=LONG_AGO)
     for name in names:
         NodeBackend.objects.create(
             node=node, name=name, digest="sha256:0", first_seen_at=NOW, observed_at=NOW

@@ -79,17 +79,24 @@ def grow(start: int, stop: int) -> None:
     )
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_list_of_a_thousand_costs_as_many_queries_as_one_of_fifty(
-    root: Caller, path: str
-) -> None:
-    counts = []
-    for start, stop in ((0, 50), (50, 1000)):
-        grow(start, stop)
-        widest = make_operation()
-        widest.ops.set(PendingBackendOp.objects.filter(state=OpState.QUEUED))
-        root.get(path.format(job=widest.pk))  # the token's "last used" is written once a minute
+def counts(root: Caller) -> dict[str, int]:
+    widest = make_operation()
+    widest.ops.set(PendingBackendOp.objects.filter(state=OpState.QUEUED))
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    found = {}
+    for path in PATHS:
         with CaptureQueriesContext(connection) as captured:
             assert root.get(path.format(job=widest.pk)).status_code == 200
-        counts.append(len(captured))
-    assert counts[0] == counts[1] <= 12
+        found[path] = len(captured)
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_list_of_a_thousand_costs_as_many_queries_as_one_of_fifty(root: Caller) -> None:
+    root.get("/api/operations")  # a token's "last used" is written once a minute
+    grow(0, 50)
+    few = counts(root)
+    grow(50, 1000)
+    assert counts(root) == few
+    assert max(few.values()) <= 12
