@@ -67,10 +67,11 @@ class ClusterSettings:
     drain_check_every: timedelta = timedelta(seconds=5)
     tidy_every: timedelta = timedelta(seconds=30)
 
-    check_upgrades_every: timedelta = timedelta(hours=6)
+    galleries_every: timedelta = timedelta(minutes=1)  # looks which of them are due
 
     # What can be installed: [{"name": "...", "url": "..."}]; none: only what workers know
     backend_galleries: tuple[GallerySource, ...] = ()
+    check_upgrades_every: timedelta = timedelta(hours=6)  # each; one that failed sooner
     gallery_timeout: timedelta = timedelta(seconds=30)
     # LocalAI deletes while the caller waits; we wait this long and then answer with the job
     answer_within: timedelta = timedelta(seconds=2)
