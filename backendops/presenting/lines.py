@@ -39,11 +39,7 @@ def lines(operations: Sequence[Operation], *, now: datetime) -> list[Line]:
     rolls = rollups.rollups(operations)
     waiting = [one for one, roll in rolls.items() if roll.state == OperationState.QUEUED]
     line = rollups.places(waiting) if waiting else {}
-    return [
-        _line(one, rolls[one.pk], place=line.get(one.pk), now=now)
-        for one in operations
-        if one.pk in rolls
-    ]
+    return [_line(one, rolls[one.pk], place=line.get(one.pk), now=now) for one in operations]
 
 
 def _line(operation: Operation, roll: Rollup, *, place: Place | None, now: datetime) -> Line:

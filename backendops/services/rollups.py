@@ -79,9 +79,11 @@ class Place:
 
 
 def rollups(operations: Iterable[Operation]) -> dict[UUID, Rollup]:
-    """One for each of them that has a node."""
-    shares = OperationShare.objects.filter(operation__in=[one.pk for one in operations])
-    return {row.operation: row for row in _read(shares)}
+    """One for each of them; one query."""
+    wanted = list(operations)
+    shares = OperationShare.objects.filter(operation__in=[one.pk for one in wanted])
+    found = {row["operation_id"]: _rollup(row) for row in _rows(shares)}
+    return {one.pk: found.get(one.pk) or _without_nodes(one) for one in wanted}
 
 
 def rollup(operation: Operation) -> Rollup:
@@ -135,8 +137,23 @@ def _place(op: int, line: list[tuple[int, str]]) -> Place:
     return Place(number=number, behind=line[number - 2][1] if number > 1 else "")
 
 
-def _read(shares: Any) -> list[Rollup]:
-    return [_rollup(row) for row in _rows(shares)]
+def _without_nodes(operation: Operation) -> Rollup:
+    """Its nodes' rows were pruned; what was asked for is still known."""
+    return Rollup(
+        operation=operation.pk,
+        verb=operation.verb,
+        backend=operation.backend,
+        requested_at=operation.requested_at,
+        acknowledged=operation.acknowledged_at is not None,
+        counts=dict.fromkeys(OpState, 0),
+        percentage=operation.progress_floor,
+        current_bytes=0,
+        total_bytes=0,
+        rate=0.0,
+        eta=None,
+        first_error="",
+        moving=0,
+    )
 
 
 def _rows(shares: Any) -> Any:
