@@ -3,14 +3,14 @@
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do command -v python$$v >/dev/null 2>&1 && python$$v -c '' 2>/dev/null && { echo python$$v; exit; }; done; echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-BENCHES = $(filter-out __init__ __main__ fleet harness server,$(basename $(notdir $(wildcard bench/*.py))))
+BENCHES = $(filter-out __init__ __main__ ears fleet harness server,$(basename $(notdir $(wildcard bench/*.py))))
 # Tools that only look at the code need settings that parse, not services that run.
 CHECK_ENV = DJANGO_SECRET_KEY=a-key-for-checks-only-0123456789-abcdefghijklmnopqrstuvwxyz \
 	DJANGO_ALLOWED_HOSTS=checks.invalid DATABASE_URL=postgresql://checks@127.0.0.1/checks \
 	CELERY_BROKER_URL=memory:// CLUSTER_REGISTRATION_TOKEN=checks-only
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fmt bench migrations clean
+.PHONY: help setup run test check fmt bench migrations protos clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ bench: $(VENV)/tools ## Run the benchmarks; each prints its ratio to a baseline
 
 migrations: $(VENV)/tools ## Write migrations for changed models
 	@$(CHECK_ENV) $(BIN)/python manage.py makemigrations
+
+PROTOS_TO ?= .
+protos: $(VENV)/tools ## Write the Python of worker/rpc/backend.proto
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(PROTOS_TO) --pyi_out=$(PROTOS_TO) \
+		--grpc_python_out=$(PROTOS_TO) worker/rpc/backend.proto
 
 clean: ## Remove the virtual environment and caches (not your data)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

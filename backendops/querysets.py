@@ -1,7 +1,9 @@
 """Sets of rows worth a name. They never write and never read a clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Self
 
 from django.apps import apps
@@ -46,6 +48,10 @@ class OperationQuerySet(models.QuerySet["Operation"]):
     def in_state(self, state: OperationState) -> Self:
         """Those whose computed state reads so; states.operation_state in SQL."""
         return self.filter(_STATE_IN_SQL[state]())
+
+    def in_states(self, states: Iterable[OperationState]) -> Self:
+        """Those in any of them."""
+        return self.filter(reduce(or_, (_STATE_IN_SQL[state]() for state in states)))
 
 
 def _live() -> Q:

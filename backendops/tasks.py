@@ -12,6 +12,7 @@ from backendops.services import (
     executing,
     inventory,
     reaping,
+    retention,
     stopping,
 )
 from backendops.services.desk import default_desk
@@ -36,6 +37,12 @@ def drain() -> None:
 def reap() -> None:
     """Find what nobody works on any more, and what is in doubt."""
     reaping.reap(now=timezone.now())
+
+
+@shared_task(name="backendops.tidy", ignore_result=True)
+def tidy() -> None:
+    """Shorten the record to what the operator wants kept."""
+    retention.prune(now=timezone.now())
 
 
 @shared_task(name="backendops.apply_op", ignore_result=True)

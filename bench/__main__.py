@@ -7,9 +7,8 @@ from pathlib import Path
 from bench import harness
 
 HERE = Path(__file__).parent
-NAMES = sorted(
-    path.stem for path in HERE.glob("[!_]*.py") if path.stem not in ("harness", "server")
-)
+TOOLS = {"ears", "fleet", "harness", "server"}
+NAMES = sorted({path.stem for path in HERE.glob("[!_]*.py")} - TOOLS)
 
 
 def main() -> None:

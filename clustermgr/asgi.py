@@ -14,7 +14,10 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 django.setup()
 
-from nodes.api.door import HeartbeatDoor  # noqa: E402  (needs the apps to be loaded)
+# These need the apps to be loaded
+from backendops.api.door import ChangesDoor  # noqa: E402
+from clustermgr.lib.stopping import on_stop  # noqa: E402
+from nodes.api.door import HeartbeatDoor  # noqa: E402
 
 # WhiteNoise reads files synchronously. They are small, and browsers keep them for an hour.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
@@ -64,6 +67,7 @@ async def _whole(receive: Receive) -> Receive:
 
 
 heartbeats = HeartbeatDoor(_seated)
+changes = ChangesDoor(_seated)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,6 +75,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await _lifespan(receive, send)
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
+    elif changes.takes(scope):
+        await changes.answer(scope, receive, send)
     elif scope["path"] == "/healthz":
         # The process is alive; whether it can work is /readyz's question.
         await _answer(send, 200, b"ok")
@@ -89,10 +95,12 @@ async def _answer(send: Send, status: int, words: bytes) -> None:
 async def _lifespan(receive: Receive, send: Send) -> None:
     """Keep the doors for as long as the server runs."""
     await receive()  # lifespan.startup
-    keeping = asyncio.create_task(heartbeats.keep())
-    await send({"type": "lifespan.startup.complete"})
-    await receive()  # lifespan.shutdown
-    keeping.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await keeping
+    keeping = [asyncio.create_task(door.keep()) for door in (heartbeats, changes)]
+    with on_stop(changes.close):
+        await send({"type": "lifespan.startup.complete"})
+        await receive()  # lifespan.shutdown
+    for task in keeping:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
     await send({"type": "lifespan.shutdown.complete"})

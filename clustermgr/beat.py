@@ -9,6 +9,7 @@ from clustermgr.conf import ClusterSettings
 # keep a tick from running.
 NODEOPS = (
     "nodes.confirm_replicas",
+    "nodes.push_revocations",
     "backendops.apply_op",
     "backendops.check_ops",
     "backendops.check_upgrades",
@@ -25,10 +26,12 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "nodes.sweep_stale": cluster.sweep_every,
         "nodes.finish_drains": cluster.drain_check_every,
         "nodes.tidy": cluster.tidy_every,
+        "nodes.push_revocations": cluster.tidy_every,
         "backendops.drain": cluster.ops_every,
         "backendops.reap": cluster.ops_reap_every,
         "backendops.refresh_inventory": cluster.inventory_every,
         "backendops.check_upgrades": cluster.check_upgrades_every,
+        "backendops.tidy": cluster.history_tidy_every,
     }
     return {
         name: {

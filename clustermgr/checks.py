@@ -5,7 +5,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Info, Tags, register
+
+from clustermgr.lib.natsauth import BadSeed, Key, Kind
 
 # Fixed on the workers' side (LOCALAI_HEARTBEAT_INTERVAL); we cannot ask for another pace.
 WORKER_HEARTBEAT = timedelta(seconds=10)
@@ -56,12 +58,61 @@ def silence_is_longer_than_a_pause(**_: Any) -> list[CheckMessage]:
 
 
 @register()
+def seeds_are_seeds(**_: Any) -> list[CheckMessage]:
+    cluster = settings.CLUSTER
+    wanted = {
+        "CLUSTER_NATS_ACCOUNT_SEED": (cluster.nats_account_seed, Kind.ACCOUNT),
+        "CLUSTER_NATS_OPERATOR_SEED": (cluster.nats_operator_seed, Kind.OPERATOR),
+    }
+    return [
+        Error(
+            f"{name} is not the seed of an {kind.name.lower()}.",
+            hint=f"It begins with S{kind.name[0]}; `manage.py nats_auth init` makes one.",
+            id="clustermgr.E004",
+        )
+        for name, (seed, kind) in wanted.items()
+        if seed and not _is_seed(seed, kind)
+    ]
+
+
+@register(Tags.security, deploy=True)
+def bus_is_locked(**_: Any) -> list[CheckMessage]:
+    cluster = settings.CLUSTER
+    if not cluster.nats_account_seed:
+        return [
+            Info(
+                "Nodes get no credentials of their own: whoever reaches NATS can hear and command"
+                " all of them, unless NATS itself keeps them apart.",
+                hint="`manage.py nats_auth init` locks the bus down.",
+                id="clustermgr.I001",
+            )
+        ]
+    if cluster.nats_operator_seed and cluster.nats_system_credentials:
+        return []
+    return [
+        Info(
+            "The credential of a retired node stays good until it expires.",
+            hint="Set CLUSTER_NATS_OPERATOR_SEED and CLUSTER_NATS_SYSTEM_CREDENTIALS.",
+            id="clustermgr.I002",
+        )
+    ]
+
+
+def _is_seed(text: str, kind: Kind) -> bool:
+    try:
+        Key.from_seed(text, kind)
+    except BadSeed:
+        return False
+    return True
+
+
+@register()
 def galleries_can_be_reached(**_: Any) -> list[CheckMessage]:
     return [
         Error(
             f"The gallery {source.name} is at {source.url!r}, which we cannot read.",
             hint="CLUSTER_BACKEND_GALLERIES takes http(s)://, file:// and absolute paths.",
-            id="clustermgr.E004",
+            id="clustermgr.E005",
         )
         for source in settings.CLUSTER.backend_galleries
         if urlsplit(source.url).scheme not in {"http", "https", "file"}

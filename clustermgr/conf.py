@@ -35,11 +35,18 @@ class ClusterSettings:
 
     # Where the parts are
     nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)  # may carry a password
-    worker_nats_url: str = secret()  # what "Add a worker" tells workers; empty: host and port only
+    worker_nats_url: str = secret()  # what "Add a worker" shows; empty: ours without its password
     nats_credentials: str = ""  # path of a .creds file (user JWT and seed)
     nats_ca: str = ""  # PEM paths; any of them turns TLS on
     nats_cert: str = ""
     nats_key: str = ""
+
+    # Who may use the bus. The account's seed mints a credential for every node; the operator's
+    # (or one of its signing keys') and the system user's credentials revoke them.
+    nats_account_seed: str = secret()
+    nats_operator_seed: str = secret()
+    nats_system_credentials: str = ""  # path of a .creds file
+    nats_worker_jwt_ttl: timedelta = timedelta(hours=24)
 
     # Who may come in
     registration_token: str = secret()
@@ -100,6 +107,17 @@ class ClusterSettings:
     ops_reap_every: timedelta = timedelta(seconds=10)
     ops_check_every: timedelta = timedelta(seconds=20)
     inventory_every: timedelta = timedelta(minutes=5)
+    # The record of operations: what ended and was dismissed is kept for this long
+    keep_history_for: timedelta = timedelta(days=365)
+    history_tidy_every: timedelta = timedelta(hours=1)
+
+    @property
+    def longest_answer(self) -> timedelta:
+        """Whoever was asked anything has answered by then, or nobody waits for it any more."""
+        waits: list[timedelta] = [
+            getattr(self, knob.name) for knob in fields(self) if knob.name.endswith("_timeout")
+        ]
+        return max(waits)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:

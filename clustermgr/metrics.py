@@ -3,14 +3,21 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 from django.db import connection
+from django.db.models import Count
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import REGISTRY, Collector
+
+from backendops.models import PendingBackendOp
+from backendops.states import OUTSTANDING, OpState
+
+STUCK_AFTER = timedelta(minutes=5)
 
 TASK_SECONDS = Histogram(
     "clustermgr_task_seconds", "How long Celery tasks took.", ["task", "outcome"]
@@ -61,6 +68,19 @@ class QueueCollector(Collector):
         return iter([waiting, oldest])
 
 
+class OpCollector(Collector):
+    """Orders by state, and how many of them nobody works on: that should be none."""
+
+    def collect(self) -> Iterator[Metric]:
+        ops = GaugeMetricFamily("clustermgr_ops", "Orders to nodes.", labels=["state"])
+        rows = PendingBackendOp.objects.order_by().filter(state__in=[*OUTSTANDING, OpState.DEAD])
+        for state, count in rows.values_list("state").annotate(count=Count("pk")):
+            ops.add_metric([state], count)
+        stuck = PendingBackendOp.objects.stuck(datetime.now(UTC), grace=STUCK_AFTER).count()
+        overdue = GaugeMetricFamily("clustermgr_ops_stuck", "Orders nobody works on.", stuck)
+        return iter([ops, overdue])
+
+
 class ProcessCollector(Collector):
     """Memory and CPU of every process of ours that keeps figures."""
 
@@ -102,4 +122,5 @@ def exposition() -> bytes:
     registry.register(ProcessCollector(Path(configured) if configured else None))
     registry.register(TickCollector())
     registry.register(QueueCollector())
+    registry.register(OpCollector())
     return generate_latest(registry)

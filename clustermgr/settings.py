@@ -127,7 +127,7 @@ SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CLUSTER.https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = CLUSTER.https
 SECURE_SSL_REDIRECT = CLUSTER.https
 # Machines do not follow redirects: workers treat any 3xx as a broken server.
-SECURE_REDIRECT_EXEMPT = [r"^api/", r"^healthz$", r"^readyz$", r"^metrics$"]
+SECURE_REDIRECT_EXEMPT = [r"^api/", r"^backends/", r"^healthz$", r"^readyz$", r"^metrics$"]
 X_FRAME_OPTIONS = "DENY"
 # 10 MB bodies are refused before they are parsed; a register body is under 4 kB.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024

@@ -3,6 +3,7 @@ from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView
 
+from backendops.api import urls as operations
 from clustermgr.health import healthz, readyz
 from clustermgr.views import DocsView, MetricsView, NothingHere
 
@@ -14,6 +15,8 @@ urlpatterns = [
     path("readyz", readyz),
     path("metrics", MetricsView.as_view()),
     path("api/", include("nodes.api.urls")),
+    path("api/", include(operations.api)),
+    path("backends/", include(operations.plain)),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs", DocsView.as_view(url_name="schema"), name="docs"),
     re_path("^api/", NothingHere.as_view()),

@@ -13,7 +13,7 @@ from nodes.selectors import NUMBER, Operator, Requirement, Selector
 from nodes.states import LABEL_PRECEDENCE, Liveness, NodeStatus, NodeType, ReplicaState
 
 if TYPE_CHECKING:
-    from nodes.models import BackendNode, JoinToken, NodeLabel, NodeModel
+    from nodes.models import BackendNode, JoinToken, NodeCredential, NodeLabel, NodeModel
 
 # PostgreSQL's numeric without bounds, which `Cast` cannot name
 EXACT = models.DecimalField()
@@ -122,6 +122,16 @@ class JoinTokenQuerySet(models.QuerySet["JoinToken"]):
     def ended(self, now: datetime) -> Self:
         """Revoked or expired."""
         return self.filter(Q(revoked_at__isnull=False) | Q(expires_at__lte=now))
+
+
+class NodeCredentialQuerySet(models.QuerySet["NodeCredential"]):
+    def live(self, now: datetime) -> Self:
+        """Good for a connection."""
+        return self.filter(revoked_at=None, expires_at__gt=now)
+
+    def to_refuse(self, now: datetime) -> Self:
+        """Revoked, and not yet harmless by age."""
+        return self.filter(revoked_at__isnull=False, expires_at__gt=now)
 
 
 class NodeLabelQuerySet(models.QuerySet["NodeLabel"]):

@@ -1,13 +1,16 @@
 """What ticks for nodes, and what waits for one."""
 
+from functools import partial
 from uuid import UUID
 
 from celery import shared_task
+from django.conf import settings
 from django.utils import timezone
 
 from clustermgr.lib.bus import default_bus
+from clustermgr.lib.bus.accounts import account_server
 from nodes.gateway import NodeGateway
-from nodes.services import confirming, draining, refusals, sweeping
+from nodes.services import confirming, credentials, draining, refusals, revocation, sweeping
 
 
 @shared_task(name="nodes.sweep_stale", ignore_result=True)
@@ -27,6 +30,7 @@ def tidy() -> None:
     """Ask again about replicas in doubt; forget counters nobody reads."""
     confirming.ask_again(now=timezone.now())
     refusals.forget_old(now=timezone.now())
+    credentials.forget_old(now=timezone.now())
 
 
 @shared_task(name="nodes.confirm_replicas", ignore_result=True)
@@ -34,3 +38,9 @@ def confirm_replicas(node_id: str) -> None:
     """Ask one worker what it runs."""
     ask = NodeGateway(default_bus()).running_models
     confirming.confirm(UUID(node_id), ask=ask, now=timezone.now())
+
+
+@shared_task(name="nodes.push_revocations", ignore_result=True)
+def push_revocations() -> None:
+    """Cut off whoever was revoked: rung at once, and by the clock for what was missed."""
+    revocation.push(partial(account_server, settings.CLUSTER), now=timezone.now())

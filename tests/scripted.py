@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from django.conf import settings
 from nats.aio.client import Client
@@ -24,6 +24,7 @@ from tests.services import until
 class ScriptedWorker:
     node_id: uuid.UUID = field(default_factory=uuid.uuid4)
     url: str = field(default_factory=lambda: settings.CLUSTER.nats_url)
+    login: dict[str, Any] = field(default_factory=dict)  # more than the address has
     heard: list[tuple[str, bytes]] = field(default_factory=list)  # (subject's path, payload)
     _unanswered: list[tuple[asyncio.AbstractEventLoop, Msg]] = field(default_factory=list)
     _running: ExitStack = field(default_factory=ExitStack)
@@ -57,7 +58,9 @@ class ScriptedWorker:
             elif message.reply:
                 await message.respond(answer)
 
-        self._running.enter_context(responding(self.url, subject.of(self.node_id), play))
+        self._running.enter_context(
+            responding(self.url, subject.of(self.node_id), play, **self.login)
+        )
 
     def listens(self, subject: Subject) -> None:
         """Hear `subject` and never answer, as events want it, and as a hung worker does."""

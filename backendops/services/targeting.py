@@ -8,6 +8,7 @@ from backendops.models import GalleryBackend, NodeBackend, NodeInventory
 from backendops.orders import Order, Target
 from backendops.states import Verb
 from clustermgr.lib.errors import Conflict, NotFound
+from clustermgr.lib.text import uuid_in
 from nodes.models import BackendNode
 from nodes.states import NodeStatus, NodeType
 
@@ -92,6 +93,16 @@ def obstacle(node: BackendNode) -> str:
         case NodeStatus.DRAINING:
             return f"{node.name} is being drained."
     return ""
+
+
+def named_nodes(names: Sequence[str]) -> tuple[UUID, ...]:
+    """The ids of nodes that were named by id or by name, in no particular order."""
+    ids = {found for name in names if (found := uuid_in(name))}
+    others = {name for name in names if not uuid_in(name)}
+    known = dict(BackendNode.objects.filter(name__in=others).values_list("name", "pk"))
+    if missing := others - known.keys():
+        raise NotFound(f"There is no node {', '.join(sorted(missing)[:5])}.")
+    return tuple(sorted(ids | set(known.values())))
 
 
 def suitability(nodes: Sequence[BackendNode], order: Order) -> dict[UUID, str]:

@@ -6,33 +6,45 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from clustermgr.lib.natsauth.keyring import Keyring
 
 USER = "clustermgr"
-WORKER = "worker"
-# What a worker needs and no more: it hears commands, answers them, and tells its progress.
-WORKER_MAY = {
-    "publish": {"allow": ["nodes.*.backend.install.*.progress", "_INBOX.>"]},
-    "subscribe": {"allow": ["nodes.>", "_INBOX.>"]},
-}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """PEM files of a server; with `ca`, a client must show a certificate of that authority."""
+
+    cert: Path
+    key: Path
+    ca: Path | None = None
+
+    def configuration(self) -> dict[str, Any]:
+        ours = {"cert_file": str(self.cert), "key_file": str(self.key)}
+        return {**ours, "ca_file": str(self.ca), "verify": True} if self.ca else ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nats:
-    """One server: its port, its users, its configuration file."""
+    """One server: its port, who may come in, its configuration file.
+
+    With `keys` it is in operator mode: every user shows a JWT. With a password it has one user,
+    which is enough for a server that lives as long as a test run.
+    """
 
     home: Path
     host: str
     port: int
-    password: str
-    worker_password: str = ""  # empty: no user for workers
+    keys: Keyring | None = None
+    password: str = ""
+    tls: Tls | None = None
 
     @property
     def url(self) -> str:
-        return f"nats://{USER}:{self.password}@127.0.0.1:{self.port}"
-
-    @property
-    def worker_url(self) -> str:
-        return f"nats://{WORKER}:{self.worker_password}@127.0.0.1:{self.port}"
+        login = f"{USER}:{self.password}@" if self.password else ""
+        return f"{'tls' if self.tls else 'nats'}://{login}127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
         return [str(binary()), "-c", str(self.home / "nats.conf")]
@@ -43,21 +55,20 @@ class Nats:
             "host": self.host,
             "port": self.port,
             "server_name": "clustermgr",
-            "authorization": {"users": self._users()},
             "max_payload": 1024 * 1024,
             "logtime": False,
+            **self._access(),
+            **({"tls": self.tls.configuration()} if self.tls else {}),
         }
         path = self.home / "nats.conf"
         path.touch(mode=0o600)
         path.chmod(0o600)
         path.write_text(json.dumps(document, indent=2))
 
-    def _users(self) -> list[dict[str, object]]:
-        users: list[dict[str, object]] = [{"user": USER, "password": self.password}]
-        if self.worker_password:
-            theirs = {"password": self.worker_password, "permissions": WORKER_MAY}
-            users.append({"user": WORKER, **theirs})
-        return users
+    def _access(self) -> dict[str, Any]:
+        if self.keys:
+            return self.keys.server_configuration(self.keys.home / "accounts")
+        return {"authorization": {"users": [{"user": USER, "password": self.password}]}}
 
     def ready(self) -> bool:
         """Whether the server greets: NATS speaks first, with an INFO line."""

@@ -92,6 +92,7 @@ def postgres(server: Postgres) -> Part:
         stop_signal=server.stop_signal,
         death_signal=signal.SIGINT,
         grace=20,
+        hush=("the database system is starting up",),  # our own question whether it is ready
     )
 
 
@@ -102,7 +103,7 @@ def nats(server: Nats) -> Part:
         env={"PATH": "/usr/bin:/bin"},
         cwd=server.home,
         ready=server.ready,
-        hush=("[INF]", "Plaintext passwords"),  # they are generated, in a file of mode 600
+        hush=("[INF]",),
     )
 
 

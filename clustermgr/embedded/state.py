@@ -21,8 +21,6 @@ class Secrets:
     instance: str
     secret_key: str
     postgres_password: str
-    nats_password: str
-    nats_worker_password: str
     admin_password: str
     api_token: str
     registration_token: str
@@ -56,8 +54,6 @@ def _generated() -> dict[str, str]:
         "instance": secrets.token_hex(6),
         "secret_key": secrets.token_urlsafe(50),
         "postgres_password": secrets.token_urlsafe(18),
-        "nats_password": secrets.token_urlsafe(18),
-        "nats_worker_password": secrets.token_urlsafe(18),
         "admin_password": secrets.token_urlsafe(12),
         "api_token": "cm_" + secrets.token_urlsafe(32),
         "registration_token": "jt_" + secrets.token_urlsafe(24),

@@ -8,11 +8,12 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from clustermgr.embedded import accounts, parts, postgres
+from clustermgr.embedded import accounts, demo, parts, postgres
 from clustermgr.embedded.display import Display
-from clustermgr.embedded.nats import Nats
+from clustermgr.embedded.nats import Nats, Tls
 from clustermgr.embedded.processes import PidFile
 from clustermgr.embedded.scratch import free_port
 from clustermgr.embedded.state import (
@@ -23,6 +24,8 @@ from clustermgr.embedded.state import (
     write_private,
 )
 from clustermgr.embedded.supervisor import PartFailed, Supervisor
+from clustermgr.lib.natsauth import BadSeed, BadToken
+from clustermgr.lib.natsauth.keyring import Keyring
 
 
 class CannotStart(Exception):
@@ -38,9 +41,11 @@ class Options:
     http_port: int
     nats_host: str
     nats_port: int
+    nats_tls: Tls | None
     database_url: str | None
     nats_url: str | None
     broker_url: str | None
+    demo_workers: int
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Options":
@@ -50,9 +55,11 @@ class Options:
             http_port=_port(env, "CLUSTER_HTTP_PORT", 8000),
             nats_host=env.get("CLUSTER_NATS_HOST") or "127.0.0.1",
             nats_port=_port(env, "CLUSTER_NATS_PORT", 4222),
+            nats_tls=_tls(env),
             database_url=given_in(env, "DATABASE_URL"),
             nats_url=given_in(env, "CLUSTER_NATS_URL"),
             broker_url=given_in(env, "CELERY_BROKER_URL"),
+            demo_workers=_demo_workers(env),
         )
 
 
@@ -103,10 +110,8 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
     display.say(f"clustermgr, data in {options.data_dir}")
     keys = Secrets.load(options.data_dir, os.environ)
     database_url = options.database_url or await _postgres(options, keys, supervisor)
-    nats = _nats(options, keys)
-    if not options.nats_url:
-        await supervisor.start(parts.nats(nats))
-    nats_url = options.nats_url or nats.url
+    external = {"CLUSTER_NATS_URL": options.nats_url} if options.nats_url else None
+    bus = external or await _nats(options, supervisor)
     broker_url = options.broker_url or _pgmq(database_url)
     env = parts.environment(
         os.environ,
@@ -114,9 +119,9 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
         data_dir=options.data_dir,
         urls={
             "DATABASE_URL": database_url,
-            "CLUSTER_NATS_URL": nats_url,
             "CELERY_BROKER_URL": broker_url,
-            **({} if options.nats_url else {"CLUSTER_WORKER_NATS_URL": nats.worker_url}),
+            **bus,
+            **_galleries(options),
         },
         host=options.http_host,
     )
@@ -127,7 +132,8 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
         options.data_dir / "run.json",
         {
             "url": where,
-            "nats_url": nats_url,
+            "nats_url": bus["CLUSTER_NATS_URL"],
+            "nats_credentials": bus.get("CLUSTER_NATS_CREDENTIALS", ""),
             "database_url": database_url,
             "broker_url": broker_url,
             "admin_user": parts.admin_user(os.environ),
@@ -136,6 +142,15 @@ async def _start(options: Options, display: Display, supervisor: Supervisor) -> 
             "registration_token": keys.registration_token,
         },
     )
+    guests = demo.workers(
+        options.demo_workers,
+        env=os.environ,
+        data_dir=options.data_dir,
+        url=where,
+        nats_url=bus["CLUSTER_NATS_URL"],
+        token=keys.registration_token,
+    )
+    await asyncio.gather(*(supervisor.start(guest) for guest in guests))
     password = keys.admin_password if parts.PASSWORD_WORKS in said else "as you changed it"
     display.say(
         f"\n  Ready: {where}/admin/\n"
@@ -157,16 +172,28 @@ async def _postgres(options: Options, keys: Secrets, supervisor: Supervisor) -> 
     return server.url
 
 
-def _nats(options: Options, keys: Secrets) -> Nats:
+async def _nats(options: Options, supervisor: Supervisor) -> dict[str, str]:
+    """Start our own server and tell what its users must know."""
+    home = options.data_dir / "nats"
+    try:
+        keys = Keyring.open(home, now=datetime.now(UTC))
+    except (BadSeed, BadToken) as broken:
+        raise CannotStart(f"A file in {home} is damaged: {broken}") from broken
     server = Nats(
         home=options.data_dir,
         host=options.nats_host,
         port=options.nats_port,
-        password=keys.nats_password,
-        worker_password=keys.nats_worker_password,
+        keys=keys,
+        tls=options.nats_tls,
     )
     server.configure()
-    return server
+    await supervisor.start(parts.nats(server))
+    # The seeds themselves, not their files: a value beats a file, also one of somebody else's bus.
+    seeds = {
+        "CLUSTER_NATS_ACCOUNT_SEED": keys.account.seed,
+        "CLUSTER_NATS_OPERATOR_SEED": keys.signing.seed,
+    }
+    return {"CLUSTER_NATS_URL": server.url, **keys.settings(), **seeds}
 
 
 def _pgmq(database_url: str) -> str:
@@ -178,6 +205,35 @@ def _port(env: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise CannotStart(f"{name} must be a port number, not {text!r}.")
     return int(text)
+
+
+def _demo_workers(env: Mapping[str, str]) -> int:
+    if given_in(env, "CLUSTER_NATS_URL"):
+        return 0  # they belong to our own bus; somebody else's has its own guests
+    try:
+        return demo.wanted(env)
+    except ValueError as nonsense:
+        raise CannotStart(str(nonsense)) from None
+
+
+def _galleries(options: Options) -> dict[str, str]:
+    """What the demo workers can install is listed, unless somebody names other galleries."""
+    if not options.demo_workers or given_in(os.environ, "CLUSTER_BACKEND_GALLERIES"):
+        return {}
+    return {"CLUSTER_BACKEND_GALLERIES": demo.galleries(options.data_dir)}
+
+
+def _tls(env: Mapping[str, str]) -> Tls | None:
+    cert, key, ca = (env.get(f"CLUSTER_NATS_SERVER_{name}") for name in ("CERT", "KEY", "CA"))
+    if not (cert or key or ca):
+        return None
+    if not (cert and key):
+        raise CannotStart("CLUSTER_NATS_SERVER_CERT and CLUSTER_NATS_SERVER_KEY need each other.")
+    files = [Path(path).absolute() for path in (cert, key, ca) if path]
+    for file in files:
+        if not file.is_file():
+            raise CannotStart(f"There is no file {file}, which NATS is to use for TLS.")
+    return Tls(cert=files[0], key=files[1], ca=files[2] if ca else None)
 
 
 def _refuse_taken_ports(options: Options) -> None:

@@ -58,6 +58,11 @@ def _number(request: Request, name: str, default: int | None, limit: int | None)
     return min(int(text), limit) if limit else int(text)
 
 
+def positive(request: Request, name: str, default: int) -> int:
+    """A query parameter that counts something."""
+    return _number(request, name, default, None) or default
+
+
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Turn refusals into one envelope; leave bugs to Django's 500."""
     if isinstance(error, DomainError):

@@ -116,6 +116,13 @@ class Interrupted(BusError):
     code = "bus_interrupted"
 
 
+class BusRefused(DomainError):
+    """NATS itself said no, or is not set up for what was asked."""
+
+    code = "bus_refused"
+    http_status = 502
+
+
 class NodeRefused(DomainError):
     """The worker answered, and the answer is an error or makes no sense: not evidence."""
 

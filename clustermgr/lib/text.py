@@ -1,6 +1,7 @@
 """Text from outside: bounded, storable, and unable to forge what an operator reads."""
 
 import re
+from uuid import UUID
 
 from clustermgr.lib.errors import InvalidInput
 
@@ -24,6 +25,14 @@ def checked(text: str, *, field: str, limit: int) -> str:
     if UNSAFE.search(text):
         raise InvalidInput(f"{field} contains control characters.")
     return text
+
+
+def uuid_in(text: str) -> UUID | None:
+    """The id that `text` spells; None when it spells none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def reason(text: str) -> str:

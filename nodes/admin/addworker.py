@@ -22,7 +22,7 @@ from unfold.widgets import (
 
 from clustermgr.lib.errors import DomainError, InvalidInput
 from nodes.admin.forms import pair
-from nodes.services import jointokens
+from nodes.services import credentials, jointokens
 from nodes.states import NodeType
 
 LIFETIMES = {"1": "1 hour", "24": "1 day", "168": "7 days", "720": "30 days", "": "never expires"}
@@ -126,17 +126,17 @@ class Join:
     url: str
     nats: str
     nats_is_local: bool
-    nats_has_user: bool
+    nats_mints: bool  # the worker gets its credentials from us, once it is approved
 
 
 def join_to(request: HttpRequest) -> Join:
-    # Our own URL may carry the manager's password: of that only host and port are told.
+    # Our own URL may carry the manager's password: everything but that is told.
     ours = urlsplit(settings.CLUSTER.nats_url)
-    bare = f"nats://{ours.hostname or '127.0.0.1'}:{ours.port or 4222}"
+    bare = f"{ours.scheme}://{ours.hostname or '127.0.0.1'}:{ours.port or 4222}"
     nats = settings.CLUSTER.worker_nats_url or bare
     return Join(
         url=request.build_absolute_uri("/").rstrip("/"),
         nats=nats,
         nats_is_local=urlsplit(nats).hostname in HOME,
-        nats_has_user=bool(settings.CLUSTER.worker_nats_url),
+        nats_mints=credentials.minting(),
     )

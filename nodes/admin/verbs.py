@@ -10,6 +10,7 @@ from clustermgr.lib.admin import Dialog, ReadOnlyAdmin, ops_action
 from nodes.admin import forms
 from nodes.models import BackendNode
 from nodes.services import (
+    credentials,
     draining,
     lifecycle,
     obstacles,
@@ -35,7 +36,7 @@ class NodeVerbs(ReadOnlyAdmin):
     actions_detail = [
         "approve",
         *("cordon", "uncordon", "drain", "move_deadline", "resume", "release"),
-        {"title": "More", "items": ["release_token", "readmit", "retire"]},
+        {"title": "More", "items": ["revoke_credentials", "release_token", "readmit", "retire"]},
     ]
     actions_detail_hide_default = True
 
@@ -150,6 +151,23 @@ class NodeVerbs(ReadOnlyAdmin):
     def release(self, request: HttpRequest, node: BackendNode, _: Filled) -> str:
         sweeping.release_quarantine(node, by=request.user.get_username(), now=timezone.now())
         return f"{node.name} is released from quarantine."
+
+    @ops_action(
+        "Revoke credentials",
+        verb="retire",
+        icon="vpn_key_off",
+        dialog=Dialog(
+            title="Revoke the node's credentials for the bus?",
+            explain="Its connection is cut within seconds. It gets new ones when it registers"
+            " again; a LocalAI worker does that when it is restarted.",
+            submit="Revoke",
+            form=forms.ReasonDialog,
+        ),
+    )
+    def revoke_credentials(self, request: HttpRequest, node: BackendNode, filled: Filled) -> str:
+        by, now = request.user.get_username(), timezone.now()
+        count = credentials.revoke(node, by=by, reason=filled["reason"], now=now)
+        return f"{count} credential{'' if count == 1 else 's'} of {node.name} revoked."
 
     @ops_action(
         "Release token",

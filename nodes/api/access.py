@@ -1,17 +1,22 @@
 """Join tokens and the event log."""
 
-from datetime import UTC, datetime
-
 from django.db.models import Count
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
-from clustermgr.lib.errors import InvalidInput, NotFound
-from nodes.api.base import PAGING, OperatorView, findable, one_of, operator_schema
+from clustermgr.lib.errors import NotFound
+from nodes.api.base import (
+    PAGING,
+    OperatorView,
+    findable,
+    moment,
+    one_of,
+    operator_schema,
+    truth,
+)
 from nodes.api.serializers import (
     EventOut,
     IssuedTokenOut,
@@ -23,7 +28,6 @@ from nodes.models import ClusterEvent, JoinToken
 from nodes.services import events, jointokens
 from nodes.states import NodeType, Severity
 
-TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 TOKENS = JoinToken.objects.annotate(node_count=Count("nodes"))
 
 
@@ -94,9 +98,9 @@ class EventsView(OperatorView):
         if severity := asked.get("severity"):
             rows = rows.filter(severity=one_of("severity", severity, Severity))
         if unseen := asked.get("unacknowledged"):
-            rows = rows.filter(acknowledged_at__isnull=_yes("unacknowledged", unseen))
+            rows = rows.filter(acknowledged_at__isnull=truth("unacknowledged", unseen))
         if since := asked.get("since"):
-            rows = rows.filter(at__gte=_moment(since))
+            rows = rows.filter(at__gte=moment("since", since))
         return paged_array(request, rows, lambda page: EventOut(page, many=True).data, page_size=50)
 
 
@@ -110,19 +114,3 @@ class AcknowledgeView(OperatorView):
             raise NotFound(f"There is no event {event_id}.")
         events.acknowledge(event, by=self.actor, now=timezone.now())
         return Response({"message": "event acknowledged"})
-
-
-def _yes(name: str, text: str) -> bool:
-    if text.lower() not in TRUTHS:
-        raise InvalidInput(f"{name} must be true or false.")
-    return TRUTHS[text.lower()]
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = parse_datetime(text.replace(" ", "+"))  # a + in a query string is a space
-        if moment is not None and moment.tzinfo is not None:
-            return moment.astimezone(UTC)  # PostgreSQL does not know every offset that Python does
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidInput("since must be a moment in RFC 3339, like 2030-01-01T12:00:00Z.")

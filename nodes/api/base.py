@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
@@ -19,11 +21,12 @@ from nodes.api.serializers import ErrorOut, NodeOut
 from nodes.models import BackendNode
 from nodes.services import labels
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Response])
+Endpoint = TypeVar("Endpoint", bound=Callable[..., HttpResponse])
 ERRORS = {code: OpenApiResponse(ErrorOut) for code in (400, 401, 403, 404, 405, 406, 409, 412)}
 # Only who sends a body can send a wrong one
 BODY_ERRORS = {code: OpenApiResponse(ErrorOut) for code in (413, 415)}
 VERSION = re.compile(r'(?:W/)?"?([0-9]{1,19})"?')
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 IF_MATCH = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, description="The ETag the edit is based on."
 )
@@ -107,6 +110,24 @@ def one_of(name: str, value: str, choices: Any) -> Any:
 def findable(name: str, value: str) -> str:
     """A query parameter's value if a row could hold it."""
     return checked(value, field=name, limit=1024)
+
+
+def truth(name: str, text: str) -> bool:
+    """A query parameter that is true or false."""
+    if text.lower() not in TRUTHS:
+        raise InvalidInput(f"{name} must be true or false.")
+    return TRUTHS[text.lower()]
+
+
+def moment(name: str, text: str) -> datetime:
+    """A query parameter that is a moment."""
+    try:
+        found = parse_datetime(text.replace(" ", "+"))  # a + in a query string is a space
+        if found is not None and found.tzinfo is not None:
+            return found.astimezone(UTC)  # PostgreSQL does not know every offset that Python does
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"{name} must be a moment in RFC 3339, like 2030-01-01T12:00:00Z.")
 
 
 def etag(node: BackendNode) -> dict[str, str]:

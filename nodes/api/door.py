@@ -20,9 +20,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import DataError, IntegrityError, connection
+from django.db import DataError, IntegrityError
 from prometheus_client import Counter
 
+from clustermgr.lib.offloop import off_loop
 from nodes.api.worker import SCHEME
 from nodes.models import BackendNode, JoinToken
 from nodes.services import beating, jointokens
@@ -116,7 +117,7 @@ class HeartbeatDoor:
                 del self._doubtful[pair]
             good: set[Pair] = set()
             try:
-                good = await asyncio.to_thread(_in_thread, _still_good, set(asked))
+                good = await off_loop(_still_good, set(asked))
             except Exception:  # edge: nobody may wait here for ever; Django's view says what it is
                 log.warning("could not look up heartbeats", exc_info=True)
             self._known |= good
@@ -143,7 +144,7 @@ class HeartbeatDoor:
         if not beats:
             return
         try:
-            await asyncio.to_thread(_in_thread, _store, beats)
+            await off_loop(_store, beats)
         except Exception:  # edge: whatever it is, beats go on coming and must be kept
             STORING.failed()
             self._put_back(beats)
@@ -155,7 +156,7 @@ class HeartbeatDoor:
         """Send pairs that are no longer good back to the thorough way."""
         digests = {digest for _, digest in self._known}
         try:
-            nodes, tokens = await asyncio.to_thread(_in_thread, _doubted, digests)
+            nodes, tokens = await off_loop(_doubted, digests)
         except Exception:  # edge: the database is away; nobody was revoked that we could know of
             log.warning("could not re-check heartbeats", exc_info=True)
             return
@@ -231,11 +232,3 @@ def _doubted(digests: set[str]) -> tuple[set[UUID], set[str]]:
     edited = BackendNode.objects.filter(updated_at__gte=now - EDITED_WITHIN)
     ended = JoinToken.objects.ended(now)
     return set(edited.values_list("pk", flat=True)), set(ended.values_list("digest", flat=True))
-
-
-def _in_thread(work: Callable[[Any], Any], argument: Any) -> Any:
-    """Run in a worker thread and give its connection back to the pool."""
-    try:
-        return work(argument)
-    finally:
-        connection.close()

@@ -31,8 +31,17 @@ from nodes.api.worker_serializers import ReplicaOut
 from nodes.models import BackendNode, NodeModel
 from nodes.querysets import BackendNodeQuerySet
 from nodes.selectors import Selector
-from nodes.services import draining, lifecycle, overview, registration, retirement, sweeping
+from nodes.services import (
+    credentials,
+    draining,
+    lifecycle,
+    overview,
+    registration,
+    retirement,
+    sweeping,
+)
 from nodes.states import Liveness, NodeStatus, NodeType
+from nodes.wire import granted_json
 
 VIEW = {"GET": "nodes.view_backendnode"}
 ORDERINGS = ("name", "last_heartbeat", "total_vram", "available_vram", "created_at")
@@ -80,9 +89,12 @@ class ApproveView(OperatorView):
 
     @operator_schema("approveNode", "Let a pending node work", ApprovedOut)
     def post(self, request: Request, node_id: str) -> Response:
-        node = registration.approve(self.node(node_id), by=self.actor, now=timezone.now())
+        now = timezone.now()
+        node = registration.approve(self.node(node_id), by=self.actor, now=now)
+        granted = credentials.mint(node, now=now)
         facts = {"id": str(node.pk), "name": node.name, "node_type": node.node_type}
-        return Response({**facts, "status": node.status, "message": "node approved"})
+        keys = granted_json(jwt=granted.jwt, seed=granted.seed)
+        return Response({**facts, "status": node.status, "message": "node approved", **keys})
 
 
 class DrainView(OperatorView):
@@ -166,6 +178,16 @@ class ReleaseTokenView(OperatorView):
     def post(self, request: Request, node_id: str) -> Response:
         retirement.release_token(self.node(node_id), by=self.actor, now=timezone.now())
         return Response({"message": "the next registration may use another token"})
+
+
+class RevokeCredentialsView(OperatorView):
+    needs = {"POST": "nodes.retire_backendnode"}
+
+    @operator_schema("revokeNodeCredentials", "Cut a node off the bus", MessageOut, body=ReasonIn)
+    def post(self, request: Request, node_id: str) -> Response:
+        reason = self.valid(ReasonIn)["reason"]
+        credentials.revoke(self.node(node_id), by=self.actor, reason=reason, now=timezone.now())
+        return Response({"message": "credentials revoked"})
 
 
 class NodeModelsView(OperatorView):

@@ -111,10 +111,14 @@ class DrainIn(ReasonIn):
 
 
 class ApprovedOut(MessageOut):
+    """The credentials come only when minting is on; they are told once."""
+
     id = serializers.UUIDField()
     name = serializers.CharField()
     node_type = serializers.CharField()
     status = serializers.CharField()
+    nats_jwt = serializers.CharField(required=False)
+    nats_user_seed = serializers.CharField(required=False)
 
 
 class LabelsField(serializers.DictField):

@@ -38,6 +38,7 @@ urlpatterns = [
     *_at(f"nodes/{NODE}/retire", nodes.RetireView),
     *_at(f"nodes/{NODE}/readmit", nodes.ReadmitView),
     *_at(f"nodes/{NODE}/release-token", nodes.ReleaseTokenView),
+    *_at(f"nodes/{NODE}/revoke-credentials", nodes.RevokeCredentialsView),
     *_at(f"nodes/{NODE}/labels", edits.LabelsView),
     *_at(f"nodes/{NODE}/labels/<path:key>", edits.LabelView),
     *_at(f"nodes/{NODE}/taints", edits.TaintsView),

@@ -23,7 +23,15 @@ from nodes.api.worker_serializers import (
     WorkerErrorOut,
 )
 from nodes.models import BackendNode, JoinToken
-from nodes.services import admission, beating, draining, jointokens, lifecycle, registration
+from nodes.services import (
+    admission,
+    beating,
+    credentials,
+    draining,
+    jointokens,
+    lifecycle,
+    registration,
+)
 from nodes.wire import HeartbeatReport, RegisterRequest, register_reply
 
 SCHEME = "Bearer "  # exact, as upstream compares it
@@ -105,12 +113,15 @@ class RegisterView(WorkerView):
         now, secret = timezone.now(), secret_of(request)
         admission.check_repeated(asked.token, secret=secret, token=self.token, now=now)
         node = registration.register(asked, token=self.token, now=now)
+        granted = credentials.mint(node, now=now)
         reply = register_reply(
             node_id=node.pk,
             name=node.name,
             node_type=node.node_type,
             status=node.status,
             created_at=node.created_at,
+            nats_jwt=granted.jwt,
+            nats_user_seed=granted.seed,
         )
         return Response(reply, status=201)
 

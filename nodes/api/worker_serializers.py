@@ -47,6 +47,8 @@ class RegisterOut(serializers.Serializer):
     node_type = serializers.CharField()
     status = serializers.CharField()
     created_at = serializers.DateTimeField()
+    nats_jwt = serializers.CharField(required=False)
+    nats_user_seed = serializers.CharField(required=False)
 
 
 class HeartbeatIn(serializers.Serializer):

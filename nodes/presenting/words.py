@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from nodes.models import BackendNode
 from nodes.presenting.displays import ago
+from nodes.services import credentials
 from nodes.states import Liveness
 
 
@@ -42,6 +43,7 @@ def facts(node: BackendNode, *, now: datetime) -> list[Fact]:
         _drain(node, now),
         _cordon(node),
         _quarantine(node),
+        _bus(node, now),
     ]
     return [fact for fact in told if fact is not None]
 
@@ -113,6 +115,21 @@ def _quarantine(node: BackendNode) -> Fact | None:
         return None
     text = f"{node.quarantine_reason} It gets nothing new until {_date(node.quarantined_until)}."
     return Fact(title="Quarantined", text=text, tone="warn")
+
+
+def _bus(node: BackendNode, now: datetime) -> Fact | None:
+    if not credentials.minting():
+        return None
+    standing = credentials.standing(node, now=now)
+    if standing.still_open:
+        text = "Its revoked credentials still open the bus: NATS does not know yet."
+        return Fact(title="Not cut off", text=f"{text} {standing.trouble}".strip(), tone="bad")
+    if standing.expires_at is None:
+        text = "It cannot use the bus until its worker registers."
+        return Fact(title="No credentials for the bus", text=text, tone="idle")
+    many = f"{standing.live}, the last" if standing.live > 1 else "One,"
+    text = f"{many} good until {_date(standing.expires_at)}."
+    return Fact(title="Credentials for the bus", text=text, tone="good")
 
 
 def _why(reason: str) -> str:

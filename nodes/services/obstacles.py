@@ -6,7 +6,7 @@ between the question and the order anything may happen.
 
 from collections.abc import Callable
 
-from nodes.models import BackendNode
+from nodes.models import BackendNode, NodeCredential
 from nodes.services import registration
 
 Obstacle = Callable[[BackendNode], str]
@@ -55,6 +55,12 @@ def readmit(node: BackendNode) -> str:
 
 def release_token(node: BackendNode) -> str:
     return "" if node.join_token_id else f"{node.name} is bound to no token."
+
+
+def revoke_credentials(node: BackendNode) -> str:
+    # Expired ones, too: the button that does nothing is better than the clock that is read here
+    held = NodeCredential.objects.filter(node=node, revoked_at=None).exists()
+    return "" if held else f"{node.name} holds no credential for the bus."
 
 
 def label(node: BackendNode) -> str:

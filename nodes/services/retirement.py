@@ -9,7 +9,7 @@ from clustermgr.lib import text
 from clustermgr.lib.errors import InvalidMove
 from clustermgr.lib.machine import move
 from nodes.models import BackendNode, JoinToken, NodeModel
-from nodes.services import events, facts, jointokens, replicas
+from nodes.services import credentials, events, facts, jointokens, replicas
 from nodes.states import Liveness
 
 
@@ -30,6 +30,7 @@ def retire(node: BackendNode, *, by: str, reason: str, now: datetime) -> Backend
     if node.liveness != Liveness.OFFLINE:
         move(node, Liveness.OFFLINE, liveness_changed_at=now, liveness_reason="retired")
     removed = replicas.remove(NodeModel.objects.filter(node=node), reason="node retired")
+    credentials.withdraw(node, by=by, reason=f"{node.name} was retired.", now=now)
     after = {"replicas_removed": len(removed)}
     events.record("node.retired", actor=by, now=now, node=node, reason=why, after=after)
     return node
@@ -66,5 +67,6 @@ def release_token(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
     before = node.join_token.name if node.join_token else ""
     fresh = {"join_token": None, "approved_at": None, "approved_by": ""}
     if facts.write(node, when=Q(join_token__isnull=False), now=now, **fresh):
+        credentials.withdraw(node, by=by, reason="The node was released from its token.", now=now)
         events.record("node.token_released", actor=by, now=now, node=node, before={"token": before})
     return node

@@ -26,6 +26,7 @@ from nodes.wire.http import (
     HeartbeatReport,
     RegisterRequest,
     check_labels,
+    granted_json,
     register_reply,
     timestamp,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "Verification",
     "check_labels",
     "decode_running",
+    "granted_json",
     "loopback",
     "register_reply",
     "running_models_subject",

@@ -158,23 +158,22 @@ def register_reply(
     node_type: str,
     status: str,
     created_at: datetime,
-    api_token: str = "",
     nats_jwt: str = "",
     nats_user_seed: str = "",
 ) -> dict[str, str]:
     """Encode the answer to a registration; credentials only when there are any."""
-    credentials = {
-        "api_token": api_token,
-        "nats_jwt": nats_jwt,
-        "nats_user_seed": nats_user_seed,
-    }
     return {
         "id": str(node_id),
         "name": name,
         "node_type": node_type,
         "status": status,
         "created_at": timestamp(created_at),
-    } | {key: value for key, value in credentials.items() if value}
+    } | granted_json(jwt=nats_jwt, seed=nats_user_seed)
+
+
+def granted_json(*, jwt: str, seed: str) -> dict[str, str]:
+    """A node's credentials as registration and approval tell them; nothing when it has none."""
+    return {"nats_jwt": jwt, "nats_user_seed": seed} if jwt and seed else {}
 
 
 def timestamp(moment: datetime) -> str:

@@ -13,6 +13,7 @@ from nodes.gateway import NodeGateway
 from tests.factories import NOW
 
 BRIEFLY = timedelta(milliseconds=200)
+hasty = pytest.mark.parametrize("patience", [BRIEFLY])
 
 
 class Clock:
@@ -35,11 +36,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def gateway() -> Iterator[NodeGateway]:
-    """Waits for an answer no longer than a moment, and never looks after the silent."""
+def patience() -> timedelta:
+    """How long a node may take to answer; tests of silence ask for BRIEFLY."""
+    return timedelta(seconds=30)
+
+
+@pytest.fixture
+def gateway(patience: timedelta) -> Iterator[NodeGateway]:
     bus = NatsBus(settings.CLUSTER)
-    hasty = replace(settings.CLUSTER, install_timeout=BRIEFLY, upgrade_timeout=BRIEFLY)
-    yield NodeGateway(bus, cluster=hasty)
+    yield NodeGateway(
+        bus, cluster=replace(settings.CLUSTER, install_timeout=patience, upgrade_timeout=patience)
+    )
     bus.close()
 
 

@@ -14,7 +14,7 @@ from nodes.gateway import NodeGateway
 from nodes.models import ClusterEvent, NodeModel
 from nodes.states import Liveness
 from nodes.wire import StoppingReply, subjects
-from tests.backendops.conftest import Clock
+from tests.backendops.conftest import Clock, hasty
 from tests.backendops.played import PlayedNode
 from tests.factories import NOW, make_node, make_op, make_replica
 from tests.scripted import ScriptedWorker
@@ -141,7 +141,7 @@ def test_a_refused_delete_of_what_is_not_there_is_done(work: Work) -> None:
 
 
 def test_no_responders_marks_the_node_and_tries_again_later(work: Work, clock: Clock) -> None:
-    node = make_node()
+    node = make_node(approved_at=NOW - timedelta(days=1))
     wanted = Order.of(Verb.INSTALL, backend="llama-cpp")
     placed = requesting.place(wanted, Target(nodes=(node.pk,)), by="ada", now=NOW)
     work()
@@ -154,6 +154,22 @@ def test_no_responders_marks_the_node_and_tries_again_later(work: Work, clock: C
     assert work() == []  # not before the node is back
 
 
+def test_a_node_that_was_only_just_let_in_is_given_time_to_listen(work: Work, clock: Clock) -> None:
+    node = make_node(approved_at=NOW)
+    wanted = Order.of(Verb.INSTALL, backend="llama-cpp")
+    placed = requesting.place(wanted, Target(nodes=(node.pk,)), by="ada", now=NOW)
+    work()
+    node.refresh_from_db()
+    assert (only(placed.operation).state, only(placed.operation).attempts) == (OpState.QUEUED, 0)
+    assert node.liveness == Liveness.HEALTHY
+    with PlayedNode(node=node) as played:
+        clock.passes(seconds=10)
+        work()
+    assert len(played.did) == 1
+    assert only(placed.operation).state == OpState.SUCCEEDED
+
+
+@hasty
 def test_row_37_a_timeout_is_not_a_failure(work: Work) -> None:
     with PlayedNode.called("gpu-1") as played:
         played.silent = True
@@ -166,6 +182,7 @@ def test_row_37_a_timeout_is_not_a_failure(work: Work) -> None:
     assert op.give_up_at is not None
 
 
+@hasty
 def test_row_39_what_is_unconfirmed_turns_green_by_itself(
     work: Work, gateway: NodeGateway, clock: Clock
 ) -> None:
@@ -181,6 +198,7 @@ def test_row_39_what_is_unconfirmed_turns_green_by_itself(
     assert only(operation).state == OpState.SUCCEEDED
 
 
+@hasty
 def test_row_39_what_is_still_absent_at_the_deadline_has_failed(
     work: Work, gateway: NodeGateway, clock: Clock
 ) -> None:
@@ -193,6 +211,7 @@ def test_row_39_what_is_still_absent_at_the_deadline_has_failed(
     assert (only(operation).state, only(operation).attempts) == (OpState.FAILED, 1)
 
 
+@hasty
 def test_row_40_an_unconfirmed_upgrade_is_not_settled_by_the_old_files(
     work: Work, gateway: NodeGateway, clock: Clock
 ) -> None:
@@ -209,6 +228,7 @@ def test_row_40_an_unconfirmed_upgrade_is_not_settled_by_the_old_files(
     assert only(operation).state == OpState.SUCCEEDED
 
 
+@hasty
 def test_a_worker_that_is_gone_when_asked_about_has_failed_at_it(
     work: Work, gateway: NodeGateway, clock: Clock
 ) -> None:

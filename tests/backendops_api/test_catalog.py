@@ -188,4 +188,4 @@ def test_galleries_that_make_no_sense_stop_the_process_with_their_name(text: str
 
 def test_an_address_that_cannot_be_read_is_told_at_the_start(settings: Settings) -> None:
     with configured(settings, a="oci://example.org/x", b="relative.yaml", c="/abs.yaml"):
-        assert [problem.id for problem in galleries_can_be_reached()] == ["clustermgr.E004"] * 2
+        assert [problem.id for problem in galleries_can_be_reached()] == ["clustermgr.E005"] * 2

@@ -1,7 +1,6 @@
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,30 +8,42 @@ import pytest
 from clustermgr.conf import ClusterSettings
 from clustermgr.lib.bus import NatsBus
 from clustermgr.lib.errors import NotConnected
-from tests.contract.accounts import Operator
+from clustermgr.lib.natsauth import SERVICE, Key, Kind, Permissions, encode, user_claims
+from clustermgr.lib.natsauth.claims import credentials_file
+from clustermgr.lib.natsauth.keyring import Keyring
 from tests.contract.nats_server import Server
 from tests.contract.responder import responding
 from tests.services import until
 
 SOON = timedelta(seconds=5)
 
-# What the control plane may do, and what LocalAI lets the worker of a node do.
-SERVICE = {"pub": {"allow": ["nodes.>"]}, "sub": {"allow": ["nodes.>", "_INBOX.>"]}}
-WORKER = {
-    "pub": {"allow": ["nodes.n1.backend.install.*.progress", "_INBOX.>"]},
-    "sub": {"allow": ["nodes.n1.>", "_INBOX.>"]},
-}
+# What LocalAI itself lets the worker of a node do
+WORKER = Permissions(
+    publish=("nodes.n1.backend.install.*.progress", "_INBOX.>"),
+    subscribe=("nodes.n1.>", "_INBOX.>"),
+)
 
 
 @pytest.fixture
-def operator() -> Operator:
-    return Operator()
+def keys(tmp_path: Path) -> Keyring:
+    return Keyring.open(tmp_path / "keys", now=datetime.now(UTC))
 
 
 @pytest.fixture
-def strict_server(tmp_path: Path, operator: Operator) -> Iterator[Server]:
-    with Server(tmp_path, **operator.configuration()) as server:
+def strict_server(tmp_path: Path, keys: Keyring) -> Iterator[Server]:
+    with Server(tmp_path, keys=keys) as server:
         yield server
+
+
+def write_credentials(
+    path: Path, keys: Keyring, permissions: Permissions, *, lasting: timedelta | None = None
+) -> str:
+    now, user = datetime.now(UTC), Key.generate(Kind.USER)
+    ends = now + lasting if lasting else None
+    claims = user_claims(permissions, account=keys.account.public, expires_at=ends)
+    token = encode(claims, subject=user.public, name=path.stem, by=keys.account, now=now)
+    path.write_text(credentials_file(token, user.seed))
+    return str(path)
 
 
 def creds_settings(server: Server, path: str) -> ClusterSettings:
@@ -40,10 +51,10 @@ def creds_settings(server: Server, path: str) -> ClusterSettings:
 
 
 def test_a_jwt_opens_the_door_and_a_minted_worker_can_answer(
-    tmp_path: Path, operator: Operator, strict_server: Server
+    tmp_path: Path, keys: Keyring, strict_server: Server
 ) -> None:
-    ours = operator.write_credentials(tmp_path / "service.creds", nats=SERVICE)
-    theirs = operator.write_credentials(tmp_path / "worker.creds", nats=WORKER)
+    ours = write_credentials(tmp_path / "service.creds", keys, SERVICE)
+    theirs = write_credentials(tmp_path / "worker.creds", keys, WORKER)
     settings = creds_settings(strict_server, ours)
     bus = NatsBus(settings)
     with responding(settings.nats_url, "nodes.n1.>", user_credentials=theirs):
@@ -53,28 +64,28 @@ def test_a_jwt_opens_the_door_and_a_minted_worker_can_answer(
 
 
 def test_an_expired_jwt_is_replaced_without_a_restart(
-    tmp_path: Path, operator: Operator, strict_server: Server
+    tmp_path: Path, keys: Keyring, strict_server: Server
 ) -> None:
     path = tmp_path / "service.creds"
-    operator.write_credentials(path, nats=SERVICE, exp=int(time.time()) + 2)
+    write_credentials(path, keys, SERVICE, lasting=timedelta(seconds=2))
     bus = NatsBus(creds_settings(strict_server, str(path)))
     bus.publish("nodes.n1.stop", b"")
     until(lambda: not bus.status().connected)
     until(lambda: "authorization violation" in bus.status().reason.lower())
-    operator.write_credentials(path, nats=SERVICE)
+    write_credentials(path, keys, SERVICE)
     until(lambda: bus.status().connected)
     bus.publish("nodes.n1.stop", b"")
     bus.close()
 
 
 def test_a_file_that_holds_no_credentials_is_told_and_harms_nothing(
-    tmp_path: Path, operator: Operator, strict_server: Server
+    tmp_path: Path, keys: Keyring, strict_server: Server
 ) -> None:
     path = tmp_path / "service.creds"
     path.write_text("half a file\n")
     bus = NatsBus(creds_settings(strict_server, str(path)))
     until(lambda: "invalid user credentials" in bus.status().reason)
-    operator.write_credentials(path, nats=SERVICE)
+    write_credentials(path, keys, SERVICE)
     until(lambda: bus.status().connected)
     bus.close()
 

@@ -85,6 +85,16 @@ class Up:
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
 
+    def post(self, path: str, token: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(
+            self.run()["url"] + path,
+            data=json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=15) as reply:
+            answer: dict[str, Any] = json.load(reply)
+        return answer
+
     def readiness(self) -> tuple[int, dict[str, Any]]:
         code, body = self.get("/readyz")
         return code, json.loads(body)["checks"]

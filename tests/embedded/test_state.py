@@ -1,3 +1,4 @@
+import json
 import stat
 from pathlib import Path
 
@@ -33,3 +34,14 @@ def test_a_data_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
     with open_data_dir(tmp_path), pytest.raises(AlreadyRunning):
         open_data_dir(tmp_path)
     open_data_dir(tmp_path).close()
+
+
+def test_the_secrets_of_an_earlier_version_are_kept_and_its_passwords_dropped(
+    tmp_path: Path,
+) -> None:
+    first = Secrets.load(tmp_path, {})
+    path = tmp_path / "secrets.json"
+    earlier = {"nats_password": "ours", "nats_worker_password": "theirs"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **earlier}))
+    assert Secrets.load(tmp_path, {}) == first
+    assert "nats" not in path.read_text()

@@ -8,11 +8,18 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from nats.aio.client import RawCredentials
 
+from clustermgr.conf import ClusterSettings
 from clustermgr.embedded.accounts import SHARED_HOME, Account, can_enter
+from clustermgr.lib.bus import NatsBus
+from clustermgr.lib.errors import NodeUnreachable
+from clustermgr.lib.natsauth.claims import credentials_file
+from tests.contract.responder import responding
 from tests.embedded.running import ROOT, Up, all_gone, command_of
 from tests.services import free_port, until
 
@@ -21,6 +28,7 @@ pytestmark = pytest.mark.timeout(240)
 KEYS = {
     "url",
     "nats_url",
+    "nats_credentials",
     "database_url",
     "broker_url",
     "admin_user",
@@ -71,10 +79,49 @@ def test_no_secret_is_on_a_command_line_or_in_the_log(up: Up) -> None:
     run = up.run()
     seen = " ".join(command_of(process) for process in up.family())
     log = up.log.read_text()
-    for name in ("database_url", "nats_url", "api_token", "registration_token", "admin_password"):
-        assert run[name] not in seen
-    for name in ("database_url", "nats_url", "api_token", "registration_token"):
-        assert run[name] not in log
+    seeds = [path.read_text().strip() for path in (up.data_dir / "nats").glob("*.seed")]
+    assert len(seeds) == 4
+    secrets = [run[name] for name in ("database_url", "api_token", "registration_token")]
+    for secret in (*secrets, *seeds):
+        assert secret not in seen + log
+    assert run["admin_password"] not in seen
+
+
+def test_nobody_is_on_the_bus_without_credentials(up: Up) -> None:
+    stranger = NatsBus(ClusterSettings(nats_url=up.run()["nats_url"]))
+    until(lambda: "authorization violation" in stranger.status().reason.lower())
+    stranger.close()
+
+
+def test_a_worker_gets_its_credentials_and_is_cut_off_when_it_is_retired(up: Up) -> None:
+    run = up.run()
+    mine = {"name": "gpu-1", "address": "10.0.0.7:50051", "token": run["registration_token"]}
+    node = up.post("/api/node/register", run["registration_token"], mine)
+    assert (node["status"], "nats_jwt" in node) == ("pending", False)
+    up.post(f"/api/nodes/{node['id']}/approve", run["api_token"], {})
+    node = up.post("/api/node/register", run["registration_token"], mine)
+    creds = RawCredentials(credentials_file(node["nats_jwt"], node["nats_user_seed"]))
+    subject = f"nodes.{node['id']}.backend.list"
+    with responding(run["nats_url"], subject, user_credentials=creds):
+        us = ClusterSettings(nats_url=run["nats_url"], nats_credentials=run["nats_credentials"])
+        bus = NatsBus(us)
+        assert bus.request(subject, b"ask", timeout=timedelta(seconds=5)) == b"ask"
+        up.post(f"/api/nodes/{node['id']}/retire", run["api_token"], {"reason": "sold"})
+        until(lambda: _nobody_answers(bus, subject), seconds=5)
+        bus.close()
+
+
+def test_no_process_of_ours_asks_the_bus_for_more_than_it_may(up: Up) -> None:
+    assert up.readiness()[0] == 200
+    assert " Violation - Subject" not in up.log.read_text()
+
+
+def _nobody_answers(bus: NatsBus, subject: str) -> bool:
+    try:
+        bus.request(subject, b"", timeout=timedelta(seconds=1))
+    except NodeUnreachable:
+        return True
+    return False
 
 
 def test_a_second_start_on_the_same_data_is_refused_in_a_sentence(up: Up) -> None:

@@ -5,6 +5,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from clustermgr.lib.natsauth import Key, Kind
 from nodes.models import ClusterEvent, JoinToken
 from nodes.services import events, jointokens
 from nodes.states import Severity
@@ -39,10 +40,24 @@ def test_the_new_token_works_and_is_shown_once(root: Client) -> None:
     assert secret not in tokens.content.decode()
 
 
-def test_the_workers_own_nats_user_is_part_of_the_command(root: Client, settings: Any) -> None:
-    url = "nats://worker:theirs@127.0.0.1:4222"
+def test_workers_may_reach_nats_by_an_address_of_their_own(root: Client, settings: Any) -> None:
+    url = "tls://bus.example:4222"
     settings.CLUSTER = replace(settings.CLUSTER, worker_nats_url=url)
     assert f"LOCALAI_NATS_URL={url}" in root.post(ADD, {"name": "rack 3"}).content.decode()
+
+
+def test_a_locked_bus_makes_the_worker_wait_for_its_credentials(
+    root: Client, settings: Any
+) -> None:
+    seed = Key.generate(Kind.ACCOUNT).seed
+    open_page = root.post(ADD, {"name": "rack 3"}).content.decode()
+    settings.CLUSTER = replace(settings.CLUSTER, nats_account_seed=seed)
+    page = root.post(ADD, {"name": "rack 4"}).content.decode()
+    assert "LOCALAI_NATS_REQUIRE_AUTH=true" in page
+    assert "The bus is open" not in page
+    assert "LOCALAI_NATS_REQUIRE_AUTH" not in open_page
+    assert "The bus is open" in open_page
+    assert seed not in page
 
 
 def test_the_password_of_nats_is_never_shown(root: Client, settings: Any) -> None:

@@ -1,7 +1,6 @@
 """Questions and answers over the uplink; everything here runs on its loop."""
 
 import asyncio
-import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -33,7 +32,6 @@ class Exchange:
         # Workers may publish answers below the default prefix only.
         self._inbox = f"_INBOX.{secrets.token_hex(11)}"
         self.uplink.ears.add(Ear(f"{self._inbox}.*", self._hear_answer))
-        self._numbers = itertools.count(1)
         self._answers: dict[str, asyncio.Future[Msg]] = {}
         self._settling: set[asyncio.Task[bool]] = set()
 
@@ -84,7 +82,9 @@ class Exchange:
 
     @contextmanager
     def _expecting(self) -> Iterator[tuple[str, asyncio.Future[Msg]]]:
-        inbox = f"{self._inbox}.{next(self._numbers)}"
+        # Only whoever was asked can know where to answer. A number would not do: the node that
+        # was asked last could answer in the name of the one that is asked next.
+        inbox = f"{self._inbox}.{secrets.token_hex(8)}"
         self._answers[inbox] = asyncio.get_running_loop().create_future()
         try:
             yield inbox, self._answers[inbox]

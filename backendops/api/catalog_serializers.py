@@ -1,0 +1,129 @@
+"""Shapes of the catalog and of what is installed."""
+
+from rest_framework import serializers
+
+from backendops.api.serializers import SkippedOut
+
+
+class InstalledOut(serializers.Serializer):
+    """An element of a worker's own answer."""
+
+    name = serializers.CharField()
+    is_system = serializers.BooleanField()
+    is_meta = serializers.BooleanField()
+    installed_at = serializers.CharField(required=False)
+    gallery_url = serializers.CharField(required=False)
+    version = serializers.CharField(required=False)
+    uri = serializers.CharField(required=False)
+    digest = serializers.CharField(required=False)
+
+
+class BackendNodeOut(serializers.Serializer):
+    node_id = serializers.CharField()
+    node_name = serializers.CharField()
+    node_status = serializers.CharField()
+    version = serializers.CharField(allow_blank=True)
+    digest = serializers.CharField(allow_blank=True)
+    observed_at = serializers.DateTimeField()
+
+
+class CatalogEntryOut(serializers.Serializer):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    icon = serializers.CharField(allow_blank=True)
+    license = serializers.CharField(allow_blank=True)
+    urls = serializers.ListField(child=serializers.CharField())
+    tags = serializers.ListField(child=serializers.CharField())
+    gallery = serializers.CharField()
+    installed = serializers.BooleanField()
+    version = serializers.CharField(allow_blank=True)
+    processing = serializers.BooleanField()
+    jobID = serializers.CharField(allow_blank=True)
+    isDeletion = serializers.BooleanField()
+    isMeta = serializers.BooleanField()
+    isAlias = serializers.BooleanField()
+    isDevelopment = serializers.BooleanField()
+    capabilities = serializers.DictField(child=serializers.CharField(allow_blank=True))
+    metaBackendFor = serializers.CharField(allow_blank=True)
+    nodes = BackendNodeOut(many=True)
+
+
+class GalleryOut(serializers.Serializer):
+    name = serializers.CharField()
+    url = serializers.CharField()
+
+
+class CheckedGalleryOut(GalleryOut):
+    checked_at = serializers.DateTimeField(allow_null=True)
+    error = serializers.CharField(allow_blank=True)
+
+
+class CatalogOut(serializers.Serializer):
+    """LocalAI's page of backends; `repositories` also tells when each was last read."""
+
+    backends = CatalogEntryOut(many=True)
+    repositories = CheckedGalleryOut(many=True)
+    allTags = serializers.ListField(child=serializers.CharField())
+    processingBackends = serializers.DictField(child=serializers.CharField())
+    taskTypes = serializers.DictField(child=serializers.CharField())
+    availableBackends = serializers.IntegerField()
+    installedBackends = serializers.IntegerField()
+    currentPage = serializers.IntegerField()
+    totalPages = serializers.IntegerField()
+    prevPage = serializers.IntegerField()
+    nextPage = serializers.IntegerField()
+    systemCapability = serializers.CharField(allow_blank=True)
+    preferDevelopmentBackends = serializers.BooleanField()
+
+
+class DriftOut(serializers.Serializer):
+    node_id = serializers.CharField()
+    node_name = serializers.CharField()
+    version = serializers.CharField(allow_blank=True)
+    digest = serializers.CharField(allow_blank=True)
+
+
+class UpgradeNodeOut(serializers.Serializer):
+    node_id = serializers.CharField()
+    node_name = serializers.CharField()
+
+
+class UpgradeOut(serializers.Serializer):
+    backend_name = serializers.CharField()
+    installed_version = serializers.CharField(allow_blank=True)
+    available_version = serializers.CharField(allow_blank=True)
+    installed_digest = serializers.CharField(required=False)
+    available_digest = serializers.CharField(required=False)
+    node_drift = DriftOut(many=True, required=False)
+    gallery = serializers.CharField()
+    reason = serializers.CharField()
+    nodes = UpgradeNodeOut(many=True)
+
+
+class UpgradeTargetOut(serializers.Serializer):
+    node = serializers.CharField()
+    name = serializers.CharField()
+
+
+class UpgradeStepOut(serializers.Serializer):
+    backend = serializers.CharField()
+    available_version = serializers.CharField(allow_blank=True)
+    nodes = UpgradeTargetOut(many=True)
+    skipped = SkippedOut(many=True)
+    jobID = serializers.CharField(allow_null=True)
+    error = serializers.CharField(allow_blank=True)
+
+
+class UpgradeAllOut(serializers.Serializer):
+    upgrades = UpgradeStepOut(many=True)
+    dry_run = serializers.BooleanField()
+
+
+class AppliedOut(serializers.Serializer):
+    """LocalAI's answer on /backends/*: the job under each name its clients know it by."""
+
+    ID = serializers.CharField()
+    StatusURL = serializers.CharField()
+    uuid = serializers.CharField()
+    status_url = serializers.CharField()

@@ -1,0 +1,31 @@
+"""Waits a moment for an op, for callers who expect their answer at once."""
+
+import time
+from datetime import timedelta
+
+from backendops.models import PendingBackendOp
+from backendops.querysets import READY
+from backendops.states import OpState
+
+POLL = 0.1  # seconds
+
+
+def ended(op: PendingBackendOp, *, within: timedelta) -> OpState:
+    """The state in which it ended or failed, else the one it is in when the time is up.
+
+    Call it outside any transaction: what others write would never be seen inside one. An op
+    whose node takes no orders now is not waited for.
+    """
+    rows = PendingBackendOp.objects.filter(pk=op.pk)
+    until = time.monotonic() + within.total_seconds()
+    state = OpState(rows.get().state)
+    if not rows.filter(READY).exists():
+        return state
+    while _pending(state) and time.monotonic() < until:
+        time.sleep(POLL)
+        state = OpState(rows.get().state)
+    return state
+
+
+def _pending(state: OpState) -> bool:
+    return state in (OpState.QUEUED, OpState.RUNNING)

@@ -1,0 +1,1 @@
+"""What each command does, written once over the protocols of worker/machine.py."""

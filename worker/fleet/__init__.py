@@ -1,0 +1,1 @@
+"""Machines that exist only in memory, with the agent of real ones."""
