@@ -11,7 +11,8 @@ from django.utils.safestring import SafeString
 from backendops.models import Operation
 from backendops.presenting import words
 from backendops.services import rollups
-from backendops.services.rollups import Place, Rollup
+from backendops.services.queueing import Place
+from backendops.services.rollups import Rollup
 from backendops.states import OperationState
 from nodes.presenting.displays import Bar, ago
 

@@ -38,7 +38,8 @@ def test_row_43_only_dead_letters_are_listed_and_grouped_by_cause(root: Client) 
     make_dead("c", "404 not found")
     make_op(make_node(), state=OpState.FAILED, last_error="disk full")
     page = root.get(LIST)
-    assert page.context["causes"] == [("disk full", 2), ("404 not found", 1)]
+    found = [(cause.words, cause.count) for cause in page.context["causes"]]
+    assert found == [("disk full", 2), ("404 not found", 1)]
     assert page.context["cl"].result_count == 3
     assert root.get(LIST, {"cause": "404 not found"}).context["cl"].result_count == 1
 
@@ -94,7 +95,9 @@ def test_a_dead_letter_leads_to_its_operation(root: Client) -> None:
     op = make_dead("a")
     operation = make_operation(op, backend="a")
     page = root.get(reverse("admin:backendops_pendingbackendop_change", args=[op.pk]))
-    assert page.url == reverse("admin:backendops_operation_change", args=[operation.pk])
+    assert page.headers["Location"] == reverse(
+        "admin:backendops_operation_change", args=[operation.pk]
+    )
 
 
 def test_none_is_a_plain_sentence(root: Client) -> None:

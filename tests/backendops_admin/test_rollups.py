@@ -59,14 +59,14 @@ def test_row_14_the_third_in_line_says_so_and_what_is_ahead() -> None:
     make_operation(make_op(node, "second", verb=Verb.DELETE), backend="second")
     third = make_operation(make_op(node, "third"), backend="third")
     place = rollups.places([third.pk])[third.pk]
-    assert (place.number, place.behind) == (3, "delete of second")
+    assert (place.position, place.behind) == (3, "install of first, delete of second")
 
 
 def test_a_fan_out_is_told_by_the_line_where_it_is_nearest() -> None:
     busy, free = make_node("busy"), make_node("free")
     make_operation(make_op(busy, "first", state=OpState.RUNNING), backend="first")
     operation = make_operation(make_op(busy), make_op(free))
-    assert rollups.places([operation.pk])[operation.pk].number == 1
+    assert rollups.places([operation.pk])[operation.pk].position == 1
 
 
 def test_who_waits_for_a_node_that_is_away_has_no_place() -> None:

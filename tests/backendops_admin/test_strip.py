@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from backendops.presenting import strip
+from backendops.presenting import strip, words
 from backendops.services import rollups
 from backendops.states import OpState, Verb
 from nodes.states import Liveness
@@ -58,7 +58,7 @@ def test_row_75_a_failed_operation_never_drives_a_busy_indicator(state: OpState)
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("verb", "words"),
+    ("verb", "said"),
     [
         (Verb.DELETE, "Deleting llama-cpp"),
         (Verb.UPGRADE, "Upgrading llama-cpp"),
@@ -66,9 +66,9 @@ def test_row_75_a_failed_operation_never_drives_a_busy_indicator(state: OpState)
         (Verb.STOP, "Stopping llama-cpp"),
     ],
 )
-def test_row_76_each_verb_is_called_by_its_name(verb: Verb, words: str) -> None:
+def test_row_76_each_verb_is_called_by_its_name(verb: Verb, said: str) -> None:
     make(OpState.RUNNING, verb=verb)
-    assert shown().headline == words
+    assert shown().headline == said
 
 
 @pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_row_76_what_was_cancelled_is_not_announced_as_done() -> None:
     make(OpState.CANCELLED)
     assert shown() == strip.Strip()
     operation = make(OpState.CANCELLED, "b")
-    assert "cancelled" in strip.words.headline(rollups.rollup(operation))
+    assert "cancelled" in words.headline(rollups.rollup(operation))
 
 
 @pytest.mark.django_db
