@@ -78,7 +78,7 @@ class OrderLine:
 
 
 def _orders(request: HttpRequest) -> dict[str, Any]:
-    """What runs, what failed and what could be newer."""
+    """What runs and what failed."""
     if not request.user.has_perm(strip.VIEW):
         return {}
     live = strip.live(request)
@@ -91,7 +91,6 @@ def _orders(request: HttpRequest) -> dict[str, Any]:
         "failures": [_order_line(roll) for roll in bad[:MOST]],
         "failure_count": len(bad),
         "dead_letters": PendingBackendOp.objects.all().dead().count(),
-        "newer": sorted(upgrades.available()),
     }
 
 
@@ -134,3 +133,10 @@ def parts_fragment(request: HttpRequest) -> HttpResponse:
 
 def fleet_fragment(request: HttpRequest) -> HttpResponse:
     return render(request, "console/_fleet.html", fleet(request))
+
+
+def upgrades_fragment(request: HttpRequest) -> HttpResponse:
+    """What could be newer; asked for once by each page, since it reads the whole fleet."""
+    may = request.user.has_perm("backendops.view_nodebackend")
+    newer = sorted(upgrades.available()) if may else []
+    return render(request, "console/_upgrades.html", {"newer": newer})

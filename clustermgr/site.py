@@ -17,6 +17,7 @@ class ClusterAdminSite(UnfoldAdminSite):
         return [
             path("parts/", self.admin_view(dashboard.parts_fragment), name="parts"),
             path("fleet/", self.admin_view(dashboard.fleet_fragment), name="fleet"),
+            path("upgrades/", self.admin_view(dashboard.upgrades_fragment), name="upgrades"),
             *super().get_urls(),
         ]
 

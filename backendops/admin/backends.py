@@ -53,18 +53,19 @@ class BackendAdmin(ReadOnlyAdmin):
     def backend(self, request: HttpRequest) -> HttpResponse:
         """Where one backend is."""
         name, now = request.GET.get("name", "").replace("\x00", "")[:255], timezone.now()
-        found, number = fleet.on_nodes(name, now=now), page_number(request)
-        start = (number - 1) * PER_PAGE
+        row, number = fleet.row(name, now=now), page_number(request)
+        start, total = (number - 1) * PER_PAGE, row.installed if row else 0
+        drifting = frozenset(row.drifting) if row else frozenset()
         return self._page(
             request,
             "console/backends/one.html",
             name,
             name=name,
-            row=fleet.row(name, now=now),
-            found=found[start : start + PER_PAGE],
-            total=len(found),
+            row=row,
+            found=fleet.on_nodes(name, drifting=drifting, start=start, count=PER_PAGE, now=now),
+            total=total,
             earlier=number - 1 if number > 1 else None,
-            later=number + 1 if len(found) > start + PER_PAGE else None,
+            later=number + 1 if total > start + PER_PAGE else None,
         )
 
     def upgrade_all(self, request: HttpRequest) -> HttpResponse:

@@ -7,8 +7,6 @@ from typing import Any
 
 from django import forms as django_forms
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
-from django.db.models.functions import Left
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -20,10 +18,9 @@ from backendops.admin import operationpage
 from backendops.models import PendingBackendOp
 from backendops.presenting import shares
 from backendops.querysets import PendingBackendOpQuerySet
-from backendops.services import redriving
+from backendops.services import deadletters, redriving
 from clustermgr.lib.admin import ConsoleChangeList, run_each
 
-CAUSE = 200  # characters of an error that make two of them the same
 MOST_CAUSES = 20
 ANY = "?"  # for errors that say nothing
 Act = Callable[[PendingBackendOp, str, datetime, str], object]
@@ -97,29 +94,14 @@ class CauseFilter(DropdownFilter):
     title = parameter_name = "cause"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(cause or ANY, cause or "no error told") for cause, _ in causes()]
+        found = deadletters.causes()[:MOST_CAUSES]
+        return [(cause.words or ANY, cause.words or "no error told") for cause in found]
 
     def queryset(self, request: HttpRequest, rows: PendingBackendOpQuerySet) -> Any:
         wanted = (self.value() or "").replace("\x00", "")
         if not wanted:
             return rows
-        return (
-            rows.dead()
-            .alias(cause=Left("last_error", CAUSE))
-            .filter(cause="" if wanted == ANY else wanted)
-        )
-
-
-def causes() -> list[tuple[str, int]]:
-    """Why orders were given up, the most frequent first."""
-    rows = PendingBackendOp.objects.all().dead().order_by()
-    grouped = rows.values_list(Left("last_error", CAUSE)).annotate(count=Count("pk"))
-    return [(cause, count) for cause, count in grouped.order_by("-count")[:MOST_CAUSES]]
-
-
-def actions() -> list[Any]:
-    """The orders as Django's list actions; each only leads to its preview."""
-    return [_action(order) for order in ORDERS.values()]
+        return rows & deadletters.of_cause("" if wanted == ANY else wanted)
 
 
 def _action(order: Order) -> Any:
@@ -130,6 +112,10 @@ def _action(order: Order) -> Any:
     preview.short_description = f"{order.title} ..."  # type: ignore[attr-defined]
     preview.allowed_permissions = [order.verb]  # type: ignore[attr-defined]
     return preview
+
+
+# Django's list actions; each only leads to its preview
+ACTIONS = [_action(order) for order in ORDERS.values()]
 
 
 def confirm(admin: Any, request: HttpRequest, name: str) -> HttpResponse:

@@ -1,10 +1,11 @@
 """What the list of operations can be narrowed by."""
 
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
-from unfold.contrib.filters.admin import DropdownFilter, TextFilter
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateFilter, TextFilter
 
 from backendops.models import OperationShare
 from backendops.querysets import OperationQuerySet
@@ -50,6 +51,25 @@ class ActorFilter(PartOf):
     title = "requested by"
     parameter_name = "actor"
     column = "requested_by"
+
+
+class DayFilter(RangeDateFilter):
+    """From one day to another, both whole; the theme's compares with midnight."""
+
+    def queryset(self, request: HttpRequest, rows: OperationQuerySet) -> OperationQuerySet:
+        since, until = (self._day(end) for end in ("from", "to"))
+        if since is not None:
+            rows = rows.filter(**{f"{self.parameter_name}__gte": since})
+        if until is not None:
+            rows = rows.filter(**{f"{self.parameter_name}__lt": until + timedelta(days=1)})
+        return rows
+
+    def _day(self, end: str) -> datetime | None:
+        try:
+            day = date.fromisoformat(self.used_parameters.get(f"{self.parameter_name}_{end}", ""))
+        except ValueError:
+            return None
+        return datetime.combine(day, time(), tzinfo=UTC)
 
 
 class NodeFilter(TextFilter):

@@ -8,7 +8,7 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import ChoicesDropdownFilter, RangeDateFilter
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from unfold.decorators import display
 from unfold.paginator import InfinitePaginator
 
@@ -49,7 +49,7 @@ class OperationAdmin(OperationVerbs):
         filters.BackendFilter,
         filters.NodeFilter,
         filters.ActorFilter,
-        ("requested_at", RangeDateFilter),
+        ("requested_at", filters.DayFilter),
     ]
     list_filter_submit = True
     list_fullwidth = True

@@ -18,11 +18,11 @@ from backendops.admin.forms import MustSayWhy, ReasonDialog
 from backendops.models import PendingBackendOp
 from backendops.presenting import shares
 from backendops.services import cancelling, nudging, redriving
+from backendops.services.deadletters import CAUSE, causes
 from clustermgr.lib.admin import Dialog, EmptyHint, ReadOnlyAdmin, ops_action
 from nodes.presenting.displays import ago
 
 Filled = dict[str, Any]
-CAUSE = 200
 
 
 @admin.register(PendingBackendOp)
@@ -46,7 +46,7 @@ class OpAdmin(ReadOnlyAdmin):
         "cancel": "backendops.cancel_operation",
         "discard": "backendops.acknowledge_operation",
     }
-    actions = deadletters.actions()
+    actions = deadletters.ACTIONS
     actions_detail = ["cancel", "try_now", "check_now", "redrive", "discard"]
     actions_detail_hide_default = True
 
@@ -66,7 +66,7 @@ class OpAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        context = {"title": "Dead letters", "causes": deadletters.causes()}
+        context = {"title": "Dead letters", "causes": causes()[: deadletters.MOST_CAUSES]}
         return super().changelist_view(request, {**context, **(extra_context or {})})  # type: ignore[no-any-return]
 
     def get_changelist(self, request: HttpRequest, **_: Any) -> type[deadletters.DeadLetterList]:

@@ -1,6 +1,7 @@
 """What is installed over the fleet: one row per backend, and one per node for one of them."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -65,7 +66,7 @@ def short(digest: str) -> str:
 
 def rows(*, search: str = "", now: datetime) -> list[Row]:
     """Every backend that some present node has or is about to get; a fixed number of queries."""
-    spreads, newer = upgrades.spread(), upgrades.available()
+    spreads, newer = upgrades.survey()
     there = NodeBackend.objects.of_present_nodes().order_by()
     oldest = dict(there.values_list("name").annotate(Min("observed_at")))
     waits = PendingBackendOp.objects.outstanding().order_by()
@@ -111,15 +112,19 @@ def _row(
     )
 
 
-def on_nodes(name: str, *, now: datetime) -> list[Installed]:
-    """Where one backend is; the nodes that drifted are marked."""
+def on_nodes(
+    name: str, *, drifting: Collection[str], start: int, count: int, now: datetime
+) -> list[Installed]:
+    """Where one backend is, by node; the nodes that drifted are marked. Two queries."""
     there = NodeBackend.objects.of_present_nodes().filter(name=name).select_related("node")
-    spread = upgrades.spread().get(name)
-    drifted = {place.node_id for place in spread.drift} if spread else set()
-    waits = {op.node_id: op for op in PendingBackendOp.objects.outstanding().filter(backend=name)}
+    rows = list(there.order_by("node__name")[start : start + count])
+    outstanding = PendingBackendOp.objects.outstanding().filter(
+        backend=name, node__in=[one.node_id for one in rows]
+    )
+    waits = {op.node_id: op for op in outstanding}
     return [
-        _installed(one, waits.get(one.node_id), differs=one.node_id in drifted, now=now)
-        for one in there
+        _installed(one, waits.get(one.node_id), differs=one.node.name in drifting, now=now)
+        for one in rows
     ]
 
 

@@ -11,7 +11,8 @@ from django.utils.safestring import SafeString
 from backendops.models import Operation
 from backendops.presenting import words
 from backendops.services import rollups
-from backendops.services.rollups import Place, Rollup
+from backendops.services.queueing import Place
+from backendops.services.rollups import Rollup
 from backendops.states import OperationState
 from nodes.presenting.displays import Bar, ago
 
@@ -39,11 +40,7 @@ def lines(operations: Sequence[Operation], *, now: datetime) -> list[Line]:
     rolls = rollups.rollups(operations)
     waiting = [one for one, roll in rolls.items() if roll.state == OperationState.QUEUED]
     line = rollups.places(waiting) if waiting else {}
-    return [
-        _line(one, rolls[one.pk], place=line.get(one.pk), now=now)
-        for one in operations
-        if one.pk in rolls
-    ]
+    return [_line(one, rolls[one.pk], place=line.get(one.pk), now=now) for one in operations]
 
 
 def _line(operation: Operation, roll: Rollup, *, place: Place | None, now: datetime) -> Line:

@@ -2,7 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from backendops.services.rollups import Place, Rollup
+from backendops.services.queueing import Place
+from backendops.services.rollups import Rollup
 from backendops.states import OperationState, OpState, Verb
 
 DOING = {
@@ -72,7 +73,7 @@ def nodes(roll: Rollup) -> str:
 def place(where: Place | None) -> str:
     if where is None:
         return ""
-    nth = ORDINALS.get(where.number, f"number {where.number}")
+    nth = ORDINALS.get(where.position, f"number {where.position}")
     return f"{nth} in line, behind {where.behind}" if where.behind else "next in line"
 
 

@@ -4,7 +4,6 @@
 nodes must not. Both name the same state and the same percentage (tests/backendops_admin).
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,9 +13,11 @@ from uuid import UUID
 from django.db.models import Case, Count, F, FloatField, Max, Min, Q, Sum, Value, When
 from django.db.models.functions import Cast, Concat, Greatest, Least, Left, NullIf
 
-from backendops.models import Operation, OperationShare, PendingBackendOp
+from backendops.models import Operation, OperationShare
 from backendops.progress import DONE, LONGEST_ETA
 from backendops.querysets import ready
+from backendops.services import queueing
+from backendops.services.queueing import Place
 from backendops.states import ATTENTION, OUTSTANDING, OperationState, OpState, operation_state
 
 UNDER_WAY = tuple(state for state in OUTSTANDING if state not in ATTENTION)
@@ -70,18 +71,12 @@ class Rollup:
         return any(self.counts[state] for state in UNDER_WAY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where an operation stands in a node's line; 1: at its head."""
-
-    number: int
-    behind: str
-
-
 def rollups(operations: Iterable[Operation]) -> dict[UUID, Rollup]:
-    """One for each of them that has a node."""
-    shares = OperationShare.objects.filter(operation__in=[one.pk for one in operations])
-    return {row.operation: row for row in _read(shares)}
+    """One for each of them; one query."""
+    wanted = list(operations)
+    shares = OperationShare.objects.filter(operation__in=[one.pk for one in wanted])
+    found = {row["operation_id"]: _rollup(row) for row in _rows(shares)}
+    return {one.pk: found.get(one.pk) or _without_nodes(one) for one in wanted}
 
 
 def rollup(operation: Operation) -> Rollup:
@@ -104,39 +99,33 @@ def places(operations: Iterable[UUID]) -> dict[UUID, Place]:
     A fan-out waits in the lines of many nodes; it is told by the one where it is nearest.
     """
     shares = OperationShare.objects.filter(READY_SHARE, op__state=OpState.QUEUED)
-    waiting = list(
-        shares.filter(operation__in=list(operations)).values_list(
-            "operation_id", "op_id", "op__node_id"
-        )
+    waiting = list(shares.filter(operation__in=list(operations)).select_related("op"))
+    found = queueing.places(share.op for share in waiting)
+    nearest: dict[UUID, Place] = {}
+    for share in waiting:
+        place, known = found[share.op_id], nearest.get(share.operation_id)
+        if known is None or place.position < known.position:
+            nearest[share.operation_id] = place
+    return nearest
+
+
+def _without_nodes(operation: Operation) -> Rollup:
+    """Its nodes' rows were pruned; what was asked for is still known."""
+    return Rollup(
+        operation=operation.pk,
+        verb=operation.verb,
+        backend=operation.backend,
+        requested_at=operation.requested_at,
+        acknowledged=operation.acknowledged_at is not None,
+        counts=dict.fromkeys(OpState, 0),
+        percentage=operation.progress_floor,
+        current_bytes=0,
+        total_bytes=0,
+        rate=0.0,
+        eta=None,
+        first_error="",
+        moving=0,
     )
-    lines = _lines({node for _, _, node in waiting}) if waiting else {}
-    found: dict[UUID, Place] = {}
-    for operation, op, node in waiting:
-        place = _place(op, lines[node])
-        if operation not in found or place.number < found[operation].number:
-            found[operation] = place
-    return found
-
-
-def _lines(nodes: set[UUID]) -> dict[UUID, list[tuple[int, str]]]:
-    """What runs on each node and what waits there, in the order of the dispatcher."""
-    going = PendingBackendOp.objects.filter(
-        node__in=nodes, state__in=[OpState.RUNNING, OpState.QUEUED]
-    )
-    lines: dict[UUID, list[tuple[int, str]]] = defaultdict(list)
-    running_first = Case(When(state=OpState.RUNNING, then=0), default=1)
-    for op in going.order_by(running_first, "due_at", "id").only("node_id", "verb", "backend"):
-        lines[op.node_id].append((op.pk, f"{op.verb} of {op.backend}"))
-    return lines
-
-
-def _place(op: int, line: list[tuple[int, str]]) -> Place:
-    number = next((at for at, (other, _) in enumerate(line, start=1) if other == op), 1)
-    return Place(number=number, behind=line[number - 2][1] if number > 1 else "")
-
-
-def _read(shares: Any) -> list[Rollup]:
-    return [_rollup(row) for row in _rows(shares)]
 
 
 def _rows(shares: Any) -> Any:

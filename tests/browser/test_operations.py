@@ -1,7 +1,6 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from backendops.models import Operation, PendingBackendOp
@@ -16,7 +15,7 @@ INSTALL = "/admin/backendops/operation/install/"
 
 def become(name: str, state: OpState, **columns: Any) -> None:
     """What the executor does to one node's share."""
-    now = timezone.now()
+    now = datetime.now(UTC)
     if state == OpState.RUNNING:
         columns |= {"lease_until": now + timedelta(minutes=1), "sent_at": now, "started_at": now}
     if state in (OpState.SUCCEEDED, OpState.DEAD):
@@ -27,7 +26,7 @@ def become(name: str, state: OpState, **columns: Any) -> None:
 
 def tell(name: str, percentage: float, **columns: Any) -> None:
     rows = PendingBackendOp.objects.filter(node__name=name, state=OpState.RUNNING)
-    rows.update(percentage=percentage, progress_at=timezone.now(), **columns)
+    rows.update(percentage=percentage, progress_at=datetime.now(UTC), **columns)
 
 
 def bar(page: Page, name: str) -> Any:
@@ -56,7 +55,7 @@ def test_installs_on_three_of_four_watches_it_and_retries_only_the_one_that_fail
     console: Page, live_server: Any
 ) -> None:
     for number in range(1, 5):
-        make_node(f"gpu-{number}", last_heartbeat=timezone.now())
+        make_node(f"gpu-{number}", last_heartbeat=datetime.now(UTC))
     operation = order_on_three_of_four(console, live_server.url)
     page_of_it = console.url
     nodes = operation.ops.order_by("node__name").values_list("node__name", flat=True)
@@ -100,7 +99,7 @@ def test_installs_on_three_of_four_watches_it_and_retries_only_the_one_that_fail
 def test_a_failure_stays_on_every_page_until_it_is_dismissed(
     console: Page, live_server: Any
 ) -> None:
-    make_node("gpu-1", last_heartbeat=timezone.now())
+    make_node("gpu-1", last_heartbeat=datetime.now(UTC))
     console.goto(f"{live_server.url}{INSTALL}?backend=vllm&select=healthy")
     console.get_by_role("button", name="Preview").click()
     console.get_by_role("button", name="Install on 1 node").click()
@@ -121,7 +120,7 @@ def test_a_failure_stays_on_every_page_until_it_is_dismissed(
 
 def test_a_choice_survives_turning_pages_and_narrowing(console: Page, live_server: Any) -> None:
     for number in range(60):
-        make_node(f"many-{number:02}", last_heartbeat=timezone.now())
+        make_node(f"many-{number:02}", last_heartbeat=datetime.now(UTC))
     console.goto(f"{live_server.url}{INSTALL}?backend=vllm")
     console.get_by_role("checkbox", name="many-00").check()
     console.get_by_role("button", name="Next").click()

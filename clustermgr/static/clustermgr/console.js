@@ -37,7 +37,7 @@ document.addEventListener("htmx:oobBeforeSwap", (event) => {
 // Operations: the server says with each answer how soon to ask again (X-Next, in milliseconds;
 // 0: nothing is under way). A hidden page does not ask. The event stream, where there is one,
 // only makes the next question come sooner: what is shown always comes from an answer.
-const SOONEST = 500;
+const SOONEST = 1000;
 document.addEventListener("DOMContentLoaded", () => {
   const poller = document.getElementById("operations-live");
   if (!poller) return;
@@ -59,10 +59,19 @@ document.addEventListener("DOMContentLoaded", () => {
     plan(pace);
   });
   let stream = null;
+  let newest = 0;
   const listen = () => {
     stream?.close();
     stream = document.hidden ? null : new EventSource(poller.dataset.events);
-    if (stream) stream.onmessage = () => plan(Math.max(1, SOONEST - (Date.now() - last)));
+    if (!stream) return;
+    const sooner = () => plan(Math.max(1, SOONEST - (Date.now() - last)));
+    stream.addEventListener("reset", sooner);
+    stream.onmessage = (event) => {
+      // After a reconnect some are told again: only what is newer is news.
+      if (Number(event.lastEventId) <= newest) return;
+      newest = Number(event.lastEventId);
+      sooner();
+    };
   };
   document.addEventListener("visibilitychange", () => {
     listen();
