@@ -27,7 +27,7 @@ class NeedsNamedNodes(Conflict):
 
     code = "concrete_backend_requires_target"
 
-    def __init__(self, words: str, *, meta_alternative: str) -> None:
+    def __init__(self, words: str, *, meta_alternative: str = "") -> None:
         super().__init__(words)
         self.meta_alternative = meta_alternative
 
