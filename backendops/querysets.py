@@ -16,14 +16,20 @@ from nodes.states import Liveness, NodeType
 if TYPE_CHECKING:
     from backendops.models import NodeBackend, Operation, PendingBackendOp
 
-# A node that takes orders now: let in, alive, not being emptied
-READY = Q(
-    node__node_type=NodeType.BACKEND,
-    node__retired_at=None,
-    node__approved_at__isnull=False,
-    node__drain_requested_at=None,
-    node__liveness=Liveness.HEALTHY,
-)
+
+def ready(path: str) -> Q:
+    """The node at the end of `path` takes orders now: let in, alive, not being emptied."""
+    conditions = {
+        "node_type": NodeType.BACKEND,
+        "retired_at": None,
+        "approved_at__isnull": False,
+        "drain_requested_at": None,
+        "liveness": Liveness.HEALTHY,
+    }
+    return Q(**{f"{path}__{column}": value for column, value in conditions.items()})
+
+
+READY = ready("node")
 
 
 class OperationQuerySet(models.QuerySet["Operation"]):
@@ -139,6 +145,11 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
 
     def dead(self) -> Self:
         return self.filter(state=OpState.DEAD)
+
+    def touched_since(self, moment: datetime) -> Self:
+        """Written after it; those in doubt always, since looking again is not a change."""
+        doubt = Q(state__in=[OpState.UNCONFIRMED, OpState.CANCELLING])
+        return self.filter(Q(changed_at__gte=moment) | Q(progress_at__gte=moment) | doubt)
 
 
 class NodeBackendQuerySet(models.QuerySet["NodeBackend"]):

@@ -8,6 +8,7 @@ import psycopg
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from kombu import Queue
 from pgmq.install import install_pgmq_from_sql
 
 from clustermgr import tokens
@@ -45,7 +46,7 @@ def install_broker() -> bool:
     # Before anybody consumes: two processes that declare one queue at once trip over each other.
     with app.connection_for_write() as link:
         for queue in settings.CELERY_TASK_QUEUES:
-            queue(link.default_channel).declare()
+            Queue(queue.name)(link.default_channel).declare()
     return True
 
 

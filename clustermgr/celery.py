@@ -8,6 +8,8 @@ from celery.platforms import SecurityWarning  # type: ignore[attr-defined]
 
 # Celery fears root because of pickle; we accept JSON only.
 warnings.filterwarnings("ignore", category=SecurityWarning)
+# kombu asks pgmq for its queues in a way that pgmq announces to change
+warnings.filterwarnings("ignore", message=r"list_queues\(\) now returns", category=UserWarning)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 

@@ -7,6 +7,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from backendops.models import PendingBackendOp
+from backendops.presenting import lines, strip, words
+from backendops.services import upgrades
+from backendops.services.rollups import Rollup
 from clustermgr.health import Check, current_report
 from nodes.models import BackendNode, ClusterEvent
 from nodes.presenting import displays, pending
@@ -58,7 +62,46 @@ def fleet(request: HttpRequest) -> dict[str, Any]:
         "urgent": _urgent(request),
         "pending": pending.panel(request),
         "offline": list(BackendNode.objects.in_status(NodeStatus.OFFLINE)[:MOST]),
+        **_orders(request),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderLine:
+    """One operation on the index page."""
+
+    roll: Rollup
+    headline: str
+    nodes: str
+    bar: displays.Bar | None
+    amounts: str
+
+
+def _orders(request: HttpRequest) -> dict[str, Any]:
+    """What runs and what failed."""
+    if not request.user.has_perm(strip.VIEW):
+        return {}
+    live = strip.live(request)
+    running = [roll for roll in live if roll.active]
+    bad = [roll for roll in live if roll.needs_attention and not roll.active]
+    return {
+        "may_see_orders": True,
+        "running": [_order_line(roll) for roll in running[:MOST]],
+        "running_count": len(running),
+        "failures": [_order_line(roll) for roll in bad[:MOST]],
+        "failure_count": len(bad),
+        "dead_letters": PendingBackendOp.objects.all().dead().count(),
+    }
+
+
+def _order_line(roll: Rollup) -> OrderLine:
+    return OrderLine(
+        roll=roll,
+        headline=words.headline(roll),
+        nodes=words.nodes(roll),
+        bar=lines.bar(roll),
+        amounts=lines.amounts(roll),
+    )
 
 
 def capacity(sums: dict[str, int]) -> list[displays.Bar]:
@@ -90,3 +133,10 @@ def parts_fragment(request: HttpRequest) -> HttpResponse:
 
 def fleet_fragment(request: HttpRequest) -> HttpResponse:
     return render(request, "console/_fleet.html", fleet(request))
+
+
+def upgrades_fragment(request: HttpRequest) -> HttpResponse:
+    """What could be newer; asked for once by each page, since it reads the whole fleet."""
+    may = request.user.has_perm("backendops.view_nodebackend")
+    newer = sorted(upgrades.available()) if may else []
+    return render(request, "console/_upgrades.html", {"newer": newer})

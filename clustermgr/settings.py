@@ -185,7 +185,12 @@ SPECTACULAR_SETTINGS = {
 
 CELERY_BROKER_URL = _required("CELERY_BROKER_URL", "Celery rings its doorbells there")
 CELERY_TASK_DEFAULT_QUEUE = "ticks"
-CELERY_TASK_QUEUES = [Queue("ticks"), Queue("nodeops")]
+# Never declared in passing: with pgmq each process would rebuild the queue's trigger with its first
+# message, and two of them at once lock each other out. `manage.py prepare` declares them.
+CELERY_TASK_QUEUES = [
+    Queue(name, exchange="", routing_key=name, no_declare=CELERY_BROKER_URL.startswith("pgmq://"))
+    for name in ("ticks", "nodeops")
+]
 CELERY_TASK_ROUTES = task_routes()
 CELERY_BEAT_SCHEDULE = beat_schedule(CLUSTER)
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"

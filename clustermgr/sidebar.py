@@ -5,17 +5,21 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
+from backendops.models import PendingBackendOp
+from backendops.presenting import strip
 from nodes.models import BackendNode, ClusterEvent
 from nodes.states import Severity
 
 VIEW_NODES = "nodes.view_backendnode"
 VIEW_EVENTS = "nodes.view_clusterevent"
+VIEW_OPS = "backendops.view_pendingbackendop"
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups; what somebody may not see is not listed."""
     return [
         {"title": "Fleet", "items": _allowed(request, _fleet(request))},
+        {"title": "Software", "separator": True, "items": _allowed(request, _orders(request))},
         {"title": "Access", "separator": True, "items": _allowed(request, _access())},
     ]
 
@@ -36,6 +40,35 @@ def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
     ]
 
 
+def _orders(request: HttpRequest) -> list[dict[str, Any]]:
+    dead = PendingBackendOp.objects.all().dead().count() if request.user.has_perm(VIEW_OPS) else 0
+    failures = strip.of(request).failures
+    return [
+        {
+            **_item(
+                *("Operations", "deployed_code_update", "backendops_operation_changelist"),
+                strip.VIEW,
+                badge=failures,
+                variant="danger",
+            ),
+            "active": _among_operations,  # the page that gives orders lives below its address
+        },
+        _item(
+            *("Give an order", "add_circle", "backendops_operation_install"),
+            "backendops.request_operation",
+        ),
+        _item(
+            *("Backends", "inventory_2", "backendops_nodebackend_changelist"),
+            "backendops.view_nodebackend",
+        ),
+        _item(
+            *("Dead letters", "mark_email_unread", "backendops_pendingbackendop_changelist"),
+            VIEW_OPS,
+            badge=dead,
+        ),
+    ]
+
+
 def _access() -> list[dict[str, Any]]:
     return [
         _item("Users", "person", "auth_user_changelist", "auth.view_user"),
@@ -49,10 +82,18 @@ def _among_tokens(request: HttpRequest) -> bool:
     return request.path.startswith(tokens) and request.path != reverse("admin:add_worker")
 
 
-def _item(title: str, icon: str, name: str, needs: str = "", badge: int = 0) -> dict[str, Any]:
+def _among_operations(request: HttpRequest) -> bool:
+    operations = reverse("admin:backendops_operation_changelist")
+    install = reverse("admin:backendops_operation_install")
+    return request.path.startswith(operations) and request.path != install
+
+
+def _item(
+    title: str, icon: str, name: str, needs: str = "", badge: int = 0, variant: str = "warning"
+) -> dict[str, Any]:
     item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse(f"admin:{name}")}
     if badge:  # the theme would show 0 as "0"
-        item |= {"badge": badge, "badge_variant": "warning", "badge_style": "solid"}
+        item |= {"badge": badge, "badge_variant": variant, "badge_style": "solid"}
     return {**item, "needs": needs}
 
 

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from django.http import HttpRequest
 from django.urls import path
 from unfold.sites import UnfoldAdminSite
 
+from backendops.presenting import strip
 from clustermgr import dashboard
 
 
@@ -15,5 +17,10 @@ class ClusterAdminSite(UnfoldAdminSite):
         return [
             path("parts/", self.admin_view(dashboard.parts_fragment), name="parts"),
             path("fleet/", self.admin_view(dashboard.fleet_fragment), name="fleet"),
+            path("upgrades/", self.admin_view(dashboard.upgrades_fragment), name="upgrades"),
             *super().get_urls(),
         ]
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        """What every page shows: the theme's frame, and what is going on."""
+        return {**super().each_context(request), "strip": strip.of(request)}

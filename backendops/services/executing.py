@@ -58,6 +58,9 @@ def _not_answered(op: PendingBackendOp, fault: BusError, *, now: datetime) -> No
             settling.put_back(op, str(fault), now=now, due_at=now + AGAIN_AFTER)
         case Interrupted():
             let_go(op, now=now)
+        case NodeUnreachable() if inventory.is_newcomer(op.node, now=now):
+            words = f"{op.node.name} was only just let in and does not listen yet."
+            settling.put_back(op, words, now=now, due_at=now + AGAIN_AFTER)
         case NodeUnreachable() | NodeVanished():
             lifecycle.mark_unreachable(op.node_id, now=now, reason=str(fault))
             settling.failed(op, str(fault), now=now)

@@ -1,7 +1,7 @@
 """What is installed where, as the nodes told it; pages read these rows and never ask a node."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -15,6 +15,9 @@ from nodes.wire import InstalledBackend
 
 Told = tuple[InstalledBackend, ...] | BusError | NodeRefused
 
+# A pending worker asks again every half minute whether it was let in
+NEWCOMER_FOR = timedelta(minutes=2)
+NEWCOMER_ASKED_EVERY = timedelta(seconds=5)
 COLUMNS = ("version", "digest", "uri", "gallery_url", "installed_at", "is_system", "is_meta")
 
 
@@ -62,10 +65,27 @@ def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime)
     )
 
 
+def newcomers(*, now: datetime) -> list[UUID]:
+    """Let in and not heard yet: a worker listens a moment after it was told, and no sooner."""
+    unheard = BackendNode.objects.filter(inventory__observed_at=None)
+    lately = unheard.filter(inventory__asked_at__gt=now - NEWCOMER_ASKED_EVERY)
+    nodes = unheard.approved().backends().online().exclude(pk__in=lately.values("pk"))
+    return list(nodes.order_by("pk").values_list("pk", flat=True))
+
+
+def is_newcomer(node: BackendNode, *, now: datetime) -> bool:
+    """Whether that nobody listens may only mean that nobody listens yet."""
+    if node.approved_at is None or now - node.approved_at > NEWCOMER_FOR:
+        return False
+    return not NodeInventory.objects.filter(node=node, observed_at__isnull=False).exists()
+
+
 def note_silence(node_id: UUID, why: BusError | NodeRefused, *, now: datetime) -> None:
     """Remember that it did not tell; the rows stay, and their age shows."""
     NodeInventory.objects.update_or_create(
         node_id=node_id, defaults={"asked_at": now, "error": str(why)}
     )
-    if isinstance(why, NodeUnreachable):
+    if isinstance(why, NodeUnreachable) and not is_newcomer(
+        BackendNode.objects.get(pk=node_id), now=now
+    ):
         lifecycle.mark_unreachable(node_id, now=now, reason=str(why))

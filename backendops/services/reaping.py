@@ -32,15 +32,16 @@ def reap(*, now: datetime) -> int:
     if abandoned:
         log.info("claims of dead processes reaped", extra={"ops": len(abandoned)})
         after_commit("backendops.dispatch")
-    if PendingBackendOp.objects.to_check(now).exists():
+    if PendingBackendOp.objects.to_check(now).exists() or inventory.newcomers(now=now):
         after_commit("backendops.check_ops")
     return len(abandoned)
 
 
 def check_due(*, gateway: NodeGateway, now: datetime) -> int:
-    """Ask every node that has something in doubt; the number of nodes asked."""
+    """Ask every node that has something in doubt or was never heard; the number asked."""
     doubtful = PendingBackendOp.objects.to_check(now).order_by("node_id")
-    nodes = list(doubtful.values_list("node_id", flat=True).distinct()[:MOST])
+    unclear = doubtful.values_list("node_id", flat=True).distinct()
+    nodes = list({*unclear, *inventory.newcomers(now=now)})[:MOST]
     look(nodes, gateway=gateway, now=now)
     return len(nodes)
 

@@ -41,6 +41,12 @@ def spread() -> dict[str, Spread]:
     return upgrading.spreads(_places())
 
 
+def survey() -> tuple[dict[str, Spread], dict[str, Upgrade]]:
+    """Both at once, for a page that shows both: the fleet is read a single time."""
+    places = _places()
+    return upgrading.spreads(places), upgrading.upgrades(places, _offers())
+
+
 def preview(only: Collection[str] = ()) -> list[Step]:
     """What "upgrade all", or all of these, would do; nothing is written."""
     wanted = [found for name, found in available().items() if not only or name in only]

@@ -106,9 +106,9 @@ ORDERS = [
 BY_NAME = {order.name: order for order in ORDERS}
 
 
-def actions() -> list[Any]:
-    """The orders as Django's list actions; each only leads to its preview."""
-    return [_action(order) for order in ORDERS]
+def offer(action: Any) -> None:
+    """Let an app that stands on nodes put an action of its own into the node list's bar."""
+    ACTIONS.append(action)
 
 
 def _action(order: Order) -> Any:
@@ -119,6 +119,10 @@ def _action(order: Order) -> Any:
     preview.short_description = f"{order.title} ..."  # type: ignore[attr-defined]
     preview.allowed_permissions = [order.verb]  # type: ignore[attr-defined]
     return preview
+
+
+# Django's list actions; each only leads to its preview
+ACTIONS = [_action(order) for order in ORDERS]
 
 
 def confirm(admin: Any, request: HttpRequest, name: str) -> HttpResponse:

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
+from nodes.admin import logs
 from nodes.models import BackendNode, ClusterEvent, NodeLabel
 from nodes.presenting import displays, words
 from nodes.services import labels, overview
@@ -44,10 +45,15 @@ def _overview(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
 def _replicas(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     now = timezone.now()
     rows = node.replicas.order_by("model_name", "replica_index")
-    used = [
-        (row, displays.ago(row.last_used, now=now) if row.last_used else "never") for row in rows
+    shown = [
+        (
+            row,
+            displays.ago(row.last_used, now=now) if row.last_used else "never",
+            logs.page_of(node.pk, row.process_key),
+        )
+        for row in rows
     ]
-    return {"replicas": used}
+    return {"replicas": shown, "may_read": request.user.has_perm(logs.PERMISSION)}
 
 
 def _labels(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
@@ -76,9 +82,8 @@ def _capacity(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
 
 
 def _events(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
-    page = request.GET.get("p", "1")
-    number = int(page) if page.isdecimal() and 0 < len(page) < 6 else 1
-    start = max(number - 1, 0) * EVENTS_PER_PAGE
+    number = page_number(request)
+    start = (number - 1) * EVENTS_PER_PAGE
     rows = list(ClusterEvent.objects.filter(node=node)[start : start + EVENTS_PER_PAGE + 1])
     return {
         "events": [(event, words.in_words(event.kind)) for event in rows[:EVENTS_PER_PAGE]],
@@ -87,28 +92,59 @@ def _events(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     }
 
 
-TABS: dict[str, Callable[[HttpRequest, BackendNode], dict[str, Any]]] = {
-    "overview": _overview,
-    "replicas": _replicas,
-    "labels": _labels,
-    "capacity": _capacity,
-    "events": _events,
+def page_number(request: HttpRequest) -> int:
+    """Which page of a tab is asked for; nonsense is the first."""
+    page = request.GET.get("p", "1")
+    return max(int(page), 1) if page.isdecimal() and len(page) < 6 else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    context: Callable[[HttpRequest, BackendNode], dict[str, Any]]
+    needs: str = ""  # a permission beyond that of seeing the node
+
+
+# Each is drawn by console/nodes/tab_<name>.html
+TABS: dict[str, Tab] = {
+    "overview": Tab(context=_overview),
+    "replicas": Tab(context=_replicas),
+    "labels": Tab(context=_labels),
+    "capacity": Tab(context=_capacity),
+    "logs": Tab(context=logs.context),
+    "events": Tab(context=_events),
 }
+
+
+def add_tab(
+    name: str,
+    context: Callable[[HttpRequest, BackendNode], dict[str, Any]],
+    *,
+    needs: str,
+    before: str,
+) -> None:
+    """Let an app that stands on nodes show on a node's page what it knows about it."""
+    rest = list(TABS)[list(TABS).index(before) :]
+    later = {other: TABS.pop(other) for other in rest}
+    TABS[name] = Tab(context=context, needs=needs)
+    TABS.update(later)
 
 
 def context(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     """Everything the template needs for the tab that was asked for."""
+    allowed = [
+        name for name, tab in TABS.items() if not tab.needs or request.user.has_perm(tab.needs)
+    ]
     asked = request.GET.get("tab", "overview")
-    tab = asked if asked in TABS else "overview"
+    tab = asked if asked in allowed else "overview"
     look = displays.looks([node], now=timezone.now())[0]
     return {
         "node": node,
         "title": node.name,
         "cells": {name: displays.cell(name, look) for name in displays.LIVE},
         "tab": tab,
-        "tabs": list(TABS),
+        "tabs": allowed,
         "tab_template": f"console/nodes/tab_{tab}.html",
         "may_edit": request.user.has_perm("nodes.label_backendnode") and not node.retired_at,
         "holding": overview.holding(),
-        **TABS[tab](request, node),
+        **TABS[tab].context(request, node),
     }

@@ -31,6 +31,7 @@ class NodeVerbs(ReadOnlyAdmin):
         "drain": "nodes.drain_backendnode",
         "retire": "nodes.retire_backendnode",
         "label": "nodes.label_backendnode",
+        "install": "backendops.request_operation",  # an action that backendops offers
     }
     actions_detail = [
         "approve",

@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Self
+
+from django.db import connection
 
 from nodes.models import BackendNode
 from nodes.wire import InstalledBackend, InstallReply, ListReply, StoppingReply, subjects
-from tests.factories import make_node
+from tests.factories import NOW, make_node
 from tests.scripted import ScriptedWorker
 
 Asked = dict[str, Any]
@@ -30,7 +33,7 @@ class PlayedNode:
 
     @classmethod
     def called(cls, name: str, **changes: Any) -> Self:
-        return cls(node=make_node(name, **changes))
+        return cls(node=make_node(name, **{"approved_at": NOW - timedelta(days=1), **changes}))
 
     def __enter__(self) -> Self:
         self.worker.__enter__()
@@ -84,6 +87,7 @@ class PlayedNode:
 
     def _begin(self, verb: str, payload: bytes) -> Asked:
         self.before()
+        connection.close()  # what `before` may have opened on this thread
         asked: Asked = json.loads(payload)
         self.did.append((verb, asked))
         return asked

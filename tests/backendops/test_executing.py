@@ -141,7 +141,7 @@ def test_a_refused_delete_of_what_is_not_there_is_done(work: Work) -> None:
 
 
 def test_no_responders_marks_the_node_and_tries_again_later(work: Work, clock: Clock) -> None:
-    node = make_node()
+    node = make_node(approved_at=NOW - timedelta(days=1))
     wanted = Order.of(Verb.INSTALL, backend="llama-cpp")
     placed = requesting.place(wanted, Target(nodes=(node.pk,)), by="ada", now=NOW)
     work()
@@ -152,6 +152,21 @@ def test_no_responders_marks_the_node_and_tries_again_later(work: Work, clock: C
     assert clock() < op.due_at <= clock() + timedelta(seconds=30)
     clock.passes(minutes=20)
     assert work() == []  # not before the node is back
+
+
+def test_a_node_that_was_only_just_let_in_is_given_time_to_listen(work: Work, clock: Clock) -> None:
+    node = make_node(approved_at=NOW)
+    wanted = Order.of(Verb.INSTALL, backend="llama-cpp")
+    placed = requesting.place(wanted, Target(nodes=(node.pk,)), by="ada", now=NOW)
+    work()
+    node.refresh_from_db()
+    assert (only(placed.operation).state, only(placed.operation).attempts) == (OpState.QUEUED, 0)
+    assert node.liveness == Liveness.HEALTHY
+    with PlayedNode(node=node) as played:
+        clock.passes(seconds=10)
+        work()
+    assert len(played.did) == 1
+    assert only(placed.operation).state == OpState.SUCCEEDED
 
 
 @hasty

@@ -22,7 +22,7 @@ import pytest
 from tests.embedded.running import ROOT, Up, command_of
 from tests.services import until
 
-SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "12"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 NODES = 50
 FIRST = ("alpha", "beta")  # installed in peace, upgraded in chaos
@@ -40,6 +40,11 @@ STUCK = """
     SELECT count(*) FROM backendops_pendingbackendop
      WHERE (state = 'running' AND lease_until IS NULL)
         OR (state IN ('queued', 'failed', 'unconfirmed', 'cancelling') AND due_at IS NULL)
+"""
+NEWEST = """
+    SELECT newest, count(*)
+      FROM (SELECT max(version) AS newest FROM backendops_nodebackend GROUP BY node_id) AS nodes
+     GROUP BY newest
 """
 
 
@@ -140,9 +145,6 @@ def test_whatever_is_killed_every_order_is_carried_out_exactly_once(up: Up) -> N
 
         until(lambda: settled(up, 6 * NODES), seconds=180)
         assert count(up, "state = 'succeeded'") == 6 * NODES
-        told = "SELECT name, version, count(*) FROM backendops_nodebackend GROUP BY 1, 2"
-        versions = rows(up, told)
-    # Every fetch of a simulated node counts its version up: one more would be an effect twice
-    assert sorted(versions) == sorted(
-        [(name, "1.2.0", NODES) for name in FIRST] + [(name, "1.1.0", NODES) for name in SECOND]
-    )
+        newest = rows(up, NEWEST)
+    # A simulated node counts what it fetches: one more than the six would be an effect twice
+    assert newest == [("1.6.0", NODES)]

@@ -111,6 +111,38 @@ def test_a_worker_gets_its_credentials_and_is_cut_off_when_it_is_retired(up: Up)
         bus.close()
 
 
+def test_a_worker_of_ours_works_on_the_locked_bus(up: Up, tmp_path: Path) -> None:
+    run, base = up.run(), free_port()
+    env = {
+        "LOCALAI_REGISTER_TO": run["url"],
+        "LOCALAI_REGISTRATION_TOKEN": run["registration_token"],
+        "LOCALAI_NATS_URL": run["nats_url"],
+        "LOCALAI_NATS_REQUIRE_AUTH": "true",
+        "LOCALAI_NODE_NAME": "ours-1",
+        "LOCALAI_ADDR": f"127.0.0.1:{base}",
+        "LOCALAI_HTTP_ADDR": f"127.0.0.1:{free_port()}",
+        "WORKER_STATE_DIR": str(tmp_path),
+    }
+    us = ClusterSettings(nats_url=run["nats_url"], nats_credentials=run["nats_credentials"])
+    bus = NatsBus(us)
+    worker = subprocess.Popen([sys.executable, "-m", "worker"], cwd=ROOT, env={**up.env, **env})
+    try:
+        until(lambda: _named(up, "ours-1") != [])
+        [node] = _named(up, "ours-1")
+        up.post(f"/api/nodes/{node['id']}/approve", run["api_token"], {})
+        running = f"nodes.{node['id']}.models.running"
+        until(lambda: not _nobody_answers(bus, running))
+    finally:
+        bus.close()
+        worker.terminate()
+        worker.wait(20)
+
+
+def _named(up: Up, name: str) -> list[dict[str, str]]:
+    nodes = json.loads(up.get("/api/nodes", token=up.run()["api_token"])[1])
+    return [node for node in nodes if node["name"] == name]
+
+
 def test_no_process_of_ours_asks_the_bus_for_more_than_it_may(up: Up) -> None:
     assert up.readiness()[0] == 200
     assert " Violation - Subject" not in up.log.read_text()

@@ -144,5 +144,5 @@ def test_the_overview_costs_the_same_however_many_nodes(
 ) -> None:
     for number in range(30):
         make_node(f"n-{number}", liveness="offline")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(11):
         root.get(reverse("admin:fleet"))

@@ -80,6 +80,16 @@ async def test_a_cancelled_download_goes_on_after_a_restart(opened: Opened, root
     assert int(again.removeprefix("bytes=").rstrip("-")) > 2**20
 
 
+def test_an_old_unfinished_download_is_cleared_away(opened: Opened, root: Path) -> None:
+    opened()
+    for name, age in {"old": timedelta(days=8), "young": timedelta(days=6)}.items():
+        path = root / ".downloads" / f"{name}.part"
+        path.touch()
+        os.utime(path, (time.time() - age.total_seconds(),) * 2)
+    opened()
+    assert [path.stem for path in (root / ".downloads").iterdir()] == ["young"]
+
+
 @in_loop
 async def test_a_file_that_changed_in_between_is_never_mixed_with_the_old_one(
     opened: Opened,

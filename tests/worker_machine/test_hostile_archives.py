@@ -76,6 +76,11 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "into/lib/planted").exists()
 
 
+def test_a_link_is_written_as_it_was_judged(tmp_path: Path) -> None:
+    unpacked(tar(extra=[member("a", kind=LINK, link="a//")]), tmp_path / "into")
+    assert os.readlink(tmp_path / "into/a") == "a"
+
+
 def test_a_small_archive_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="unpacks to more than"):
         unpacked(tar({"run.sh": RUN, "zeros": bytes(2**21)}), tmp_path / "into")

@@ -252,6 +252,20 @@ async def test_a_name_that_is_not_a_folder_of_ours_is_refused(
         await backends.delete(name)
 
 
+@pytest.mark.parametrize("entry", [{"uri": "files"}, {"capabilities": {"default": "engine"}}])
+@in_loop
+async def test_a_gallery_cannot_choose_a_folder_that_is_not_ours(
+    opened: Opened, tmp_path: Path, entry: dict[str, object]
+) -> None:
+    folder(tmp_path / "files")
+    evil = {"name": "../../evil", **entry}
+    listed = index(tmp_path / "index.yaml", evil, {"name": "engine", "uri": "files"})
+    backends = opened(galleries=[Gallery(name="home", url=str(listed))])
+    with pytest.raises(Refused, match="not a valid backend name"):
+        await backends.fetch(Wanted(backend="../../evil"), tell=silent)
+    assert backends.listed() == []
+
+
 @in_loop
 async def test_a_folder_without_run_sh_is_not_a_backend(opened: Opened, tmp_path: Path) -> None:
     source = folder(tmp_path / "source", {"readme.txt": b"hello"})

@@ -26,6 +26,7 @@ from worker.machine import Refused, Step, Tell
 CHUNK = 2**20
 ATTEMPTS = 5  # in a row that brought nothing, per address
 ATTEMPTS_IN_ALL = 100
+KEPT = timedelta(days=7)  # an unfinished download that nobody came back for
 PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=60)
 NOT_AGAIN = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, aiohttp.TooManyRedirects)
 CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
@@ -62,6 +63,9 @@ class Downloads:
         pause: timedelta,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        for file in directory.iterdir():
+            if file.stat().st_mtime < time.time() - KEPT.total_seconds():
+                file.unlink()
         self._directory = directory
         self._bucket = bucket
         self._limits = limits

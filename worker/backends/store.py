@@ -133,7 +133,7 @@ def scan(root: Path, *, is_system: bool) -> list[Found]:
     """Every backend in a folder, by name. What has no run.sh is not one."""
     found = {}
     for place in sorted(root.iterdir()) if root.is_dir() else ():
-        if NAME.fullmatch(place.name) and place.is_dir():
+        if NAME.fullmatch(place.name) and (place.is_symlink() or place.is_dir()):
             found[place.name] = _look(place, is_system=is_system)
     for name, backend in list(found.items()):
         if target := backend.metadata.meta_backend_for:
@@ -153,11 +153,11 @@ def write(directory: Path, metadata: Metadata) -> None:
 def _look(place: Path, *, is_system: bool) -> Found:
     directory = place.resolve()
     metadata = _read(directory / METADATA)
-    run = directory / RUN
+    run = str(directory / RUN) if (directory / RUN).is_file() else ""
+    if place.resolve() != directory:  # swapped under our eyes, the old files may be gone
+        return _look(place, is_system=is_system)
     return Found(
-        installed=_installed(
-            place.name, metadata, run=str(run) if run.is_file() else "", is_system=is_system
-        ),
+        installed=_installed(place.name, metadata, run=run, is_system=is_system),
         metadata=metadata,
     )
 

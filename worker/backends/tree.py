@@ -63,7 +63,8 @@ class Tree:
         path = self._place(name)
         self._inside(name, target)
         try:
-            path.symlink_to(target)
+            # As judged, without "//" and ".": with them realpath() calls a link to itself "/".
+            path.symlink_to(PurePosixPath(target))
         except FileExistsError:
             raise Refused(f"{name} is there twice") from None
 

@@ -2,16 +2,14 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 
 # Ours alone: a backend is foreign code and needs none of them.
 KEPT_BACK = frozenset(
@@ -45,30 +43,15 @@ def environment(given: Mapping[str, str], *, token: str, mark: str) -> dict[str,
 async def spawn(run: str, *, port: int, env: Mapping[str, str]) -> asyncio.subprocess.Process:
     """Start `run.sh` in its folder, as leader of its own group."""
     return await asyncio.create_subprocess_exec(
-        run,
-        "--addr",
-        f"0.0.0.0:{port}",
+        *(sys.executable, "-I", "-S", LAUNCHER, str(os.getpid())),
+        *(run, "--addr", f"0.0.0.0:{port}"),
         cwd=Path(run).parent,
         env=dict(env),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_die_with_parent(),
     )
-
-
-def _die_with_parent() -> Callable[[], None]:
-    """Let the kernel kill the child when we are gone; survives the `exec` of a run.sh."""
-    parent = os.getpid()
-
-    def arrange() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # we died between fork and prctl
-                os._exit(1)
-
-    return arrange
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

@@ -38,7 +38,9 @@ class PidFiles:
             path.with_suffix(".new").write_text(json.dumps(asdict(record)))
             path.with_suffix(".new").replace(path)
 
-    def remove(self, mark: str) -> None:
+    def forget(self, mark: str) -> None:
+        """The process has ended: so must whoever inherited its mark and left its group."""
+        _kill(_marked(mark))
         self._path(mark).unlink(missing_ok=True)
 
     def sweep(self) -> list[str]:
@@ -64,13 +66,21 @@ def _read(path: Path) -> Record | None:
 
 def _survivors(record: Record) -> list[psutil.Process]:
     """The recorded process, and whoever inherited its mark: a shell may be gone, its child not."""
-    survivors = []
+    survivors = _marked(record.mark)
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(record.pid)
+        if process.create_time() == record.created and process not in survivors:
+            survivors.append(process)
+    return survivors
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    marked = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            recorded = process.pid == record.pid and process.create_time() == record.created
-            if recorded or process.environ().get(MARK) == record.mark:
-                survivors.append(process)
-    return survivors
+            if process.environ().get(MARK) == mark:
+                marked.append(process)
+    return marked
 
 
 def _kill(processes: list[psutil.Process]) -> bool:

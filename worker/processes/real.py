@@ -231,23 +231,23 @@ class RealProcesses:
             asyncio.create_task(self._logs.read(key, "stderr", handle.stderr)),
         ]
         await _exited(handle)
-        # Children of a run.sh that did not `exec` would keep the port and the pipes.
+        # Children of a run.sh that did not `exec` would keep the port, the memory and the pipes.
         child.signal_group(entry.process.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._files.forget, entry.mark)
         _, stuck = await asyncio.wait(readers, timeout=self._timing.kill.total_seconds())
-        for reader in stuck:  # a pipe inherited by somebody who left the group
+        for reader in stuck:  # a pipe in the hands of somebody who also threw the mark away
             reader.cancel()
         self._ports.release(entry.process.port, now=_now())
-        self._files.remove(entry.mark)
         del self._entries[key]
         entry.gone.set()
         log.info("backend process ended", extra={"key": key, "code": handle.returncode})
 
 
 async def _exited(handle: asyncio.subprocess.Process) -> None:
-    # `wait()` alone also waits for the pipes, which a grandchild may hold open for ever.
+    # In some Pythons `wait()` also waits for the pipes, which a grandchild may hold for ever.
     while handle.returncode is None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(handle.wait(), 0.2)
+            await asyncio.wait_for(handle.wait(), 1)
 
 
 async def _happens(event: asyncio.Event, within: timedelta) -> bool:

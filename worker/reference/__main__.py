@@ -81,4 +81,6 @@ def _watch_parent(environment: Mapping[str, str], ended: threading.Event) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ))
+    code = main(sys.argv[1:], os.environ)
+    logging.shutdown()
+    os._exit(code)  # a load under way would be waited for otherwise

@@ -1,12 +1,12 @@
 """What the reference backend computes. Pure, and the same on every machine.
 
-Tokens are words, numbers and punctuation marks in lower case; a token's id is the first 31 bits of
-its BLAKE2b hash. An embedding counts the words and the character 3- to 5-grams of a text, each
-hashed to one of 256 dimensions and a sign, and is scaled to length 1 (all zeros without a word).
-A continuation walks a chain of word triples counted in the bundled corpus and the prompt: from the
-last two tokens, else from the last one, else from any. Temperature 0 takes the most frequent
-successor (the first of the alphabet among equals), any other draws with a generator seeded by
-the seed and the prompt.
+Tokens are words, numbers and punctuation marks in lower case; a token's id is the last 31 bits of
+its 64-bit BLAKE2b hash. An embedding counts the words and the character 3- to 5-grams of a text,
+each hashed to one of 256 dimensions and a sign, and is scaled to length 1 (zeros without a word).
+A continuation walks a chain of word triples counted in the bundled corpus and in the model's file:
+from the last two tokens, else from the last one, else from any. Temperature 0 takes the most
+frequent successor (the first of the alphabet among equals), any other draws with a generator seeded
+by the seed and the prompt.
 """
 
 import hashlib

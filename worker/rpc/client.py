@@ -19,6 +19,9 @@ OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     # Channels to one address share a connection otherwise, and with it a dead one's back-off.
     ("grpc.use_local_subchannel_pool", 1),
+    # The first question often comes before the process listens: ask again soon, not in a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.enable_http_proxy", 0),  # a proxy of the environment is no way to 127.0.0.1
 ]
 

@@ -1,0 +1,1 @@
+"""How orders look to people: lines, words and the strip; no clock, no writes."""

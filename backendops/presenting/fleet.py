@@ -1,0 +1,156 @@
+"""What is installed over the fleet: one row per backend, and one per node for one of them."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Min
+
+from backendops.models import NodeBackend, NodeInventory, PendingBackendOp
+from backendops.services import upgrades
+from backendops.upgrading import Spread, Upgrade
+from nodes.models import BackendNode
+from nodes.presenting.displays import ago
+
+SHORT = 12  # characters of a digest that people compare
+MOST_NAMES = 5
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """One version and digest, and how many nodes have it."""
+
+    version: str
+    digest: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One backend over the fleet."""
+
+    name: str
+    installed: int
+    of: int
+    builds: list[Build]
+    drifting: list[str]  # nodes that differ from what most have
+    pending: int
+    upgrade: str
+    why: str
+    system: int
+    oldest: str
+
+    @property
+    def drift(self) -> str:
+        names = ", ".join(self.drifting[:MOST_NAMES])
+        more = len(self.drifting) - MOST_NAMES
+        return f"{names} and {more} more" if more > 0 else names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """One backend on one node."""
+
+    row: NodeBackend
+    digest: str
+    observed: str
+    differs: bool
+    pending: PendingBackendOp | None
+
+
+def short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:SHORT]
+
+
+def rows(*, search: str = "", now: datetime) -> list[Row]:
+    """Every backend that some present node has or is about to get; a fixed number of queries."""
+    spreads, newer = upgrades.survey()
+    there = NodeBackend.objects.of_present_nodes().order_by()
+    oldest = dict(there.values_list("name").annotate(Min("observed_at")))
+    waits = PendingBackendOp.objects.outstanding().order_by()
+    pending = dict(waits.values_list("backend").annotate(Count("pk")))
+    total = BackendNode.objects.approved().backends().count()
+    return [
+        _row(
+            name,
+            spreads.get(name),
+            of=total,
+            pending=pending.get(name, 0),
+            newer=newer.get(name),
+            seen=ago(oldest[name], now=now) if name in oldest else "",
+        )
+        for name in sorted(spreads.keys() | pending.keys())
+        if search.lower() in name.lower()
+    ]
+
+
+def row(name: str, *, now: datetime) -> Row | None:
+    return next((one for one in rows(search=name, now=now) if one.name == name), None)
+
+
+def _row(
+    name: str, spread: Spread | None, *, of: int, pending: int, newer: Upgrade | None, seen: str
+) -> Row:
+    places = spread.places if spread else ()
+    builds = Counter((place.version, place.digest) for place in places)
+    return Row(
+        name=name,
+        installed=len(places),
+        of=of,
+        builds=[
+            Build(version=version or UNKNOWN, digest=short(digest), count=count)
+            for (version, digest), count in builds.most_common()
+        ],
+        drifting=[place.node_name for place in spread.drift] if spread else [],
+        pending=pending,
+        upgrade=(newer.offer.version or short(newer.offer.digest) or "yes") if newer else "",
+        why=newer.why if newer else "",
+        system=sum(place.is_system for place in places),
+        oldest=seen,
+    )
+
+
+def on_nodes(
+    name: str, *, drifting: Collection[str], start: int, count: int, now: datetime
+) -> list[Installed]:
+    """Where one backend is, by node; the nodes that drifted are marked. Two queries."""
+    there = NodeBackend.objects.of_present_nodes().filter(name=name).select_related("node")
+    rows = list(there.order_by("node__name")[start : start + count])
+    outstanding = PendingBackendOp.objects.outstanding().filter(
+        backend=name, node__in=[one.node_id for one in rows]
+    )
+    waits = {op.node_id: op for op in outstanding}
+    return [
+        _installed(one, waits.get(one.node_id), differs=one.node.name in drifting, now=now)
+        for one in rows
+    ]
+
+
+def _installed(
+    one: NodeBackend, pending: PendingBackendOp | None, *, differs: bool, now: datetime
+) -> Installed:
+    return Installed(
+        row=one,
+        digest=short(one.digest),
+        observed=ago(one.observed_at, now=now),
+        differs=differs,
+        pending=pending,
+    )
+
+
+def on_node(node: BackendNode, *, now: datetime) -> dict[str, object]:
+    """What one node has and is about to get; three queries."""
+    rows = list(NodeBackend.objects.filter(node=node).order_by("name"))
+    waits = PendingBackendOp.objects.outstanding().filter(node=node).order_by("id")
+    pending = {op.backend: op for op in waits}
+    told = NodeInventory.objects.filter(node=node).first()
+    return {
+        "installed": [
+            _installed(one, pending.get(one.name), differs=False, now=now) for one in rows
+        ],
+        "outstanding": [op for op in pending.values() if op.backend not in {r.name for r in rows}],
+        "inventory": told,
+        "observed": ago(told.observed_at, now=now) if told and told.observed_at else "",
+    }
