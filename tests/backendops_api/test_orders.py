@@ -1,7 +1,7 @@
 import json
 import threading
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
@@ -132,7 +132,7 @@ def test_row_11_a_job_can_be_asked_about_at_once(root: Caller) -> None:
     assert (job["queued"], job["processed"], job["galleryElementName"]) == (True, False, "x")
 
 
-@pytest.mark.parametrize("job", [str(uuid4()), "nonsense", "1"])
+@pytest.mark.parametrize("job", [str(UUID(int=7)), "nonsense", "1"])
 def test_row_12_an_unknown_job_is_not_found(root: Caller, job: str) -> None:
     for path in (f"/api/backends/job/{job}", f"/backends/jobs/{job}", f"/api/operations/{job}"):
         reply = root.get(path)
