@@ -79,5 +79,11 @@ def send_cancel(op_id: int) -> None:
 
 @shared_task(name="backendops.check_upgrades", ignore_result=True)
 def check_upgrades() -> None:
-    """Read what the galleries have now."""
+    """Read what the galleries have now, because somebody asks."""
     catalog.check(now=timezone.now())
+
+
+@shared_task(name="backendops.read_galleries", ignore_result=True)
+def read_galleries() -> None:
+    """Read what was not read for long."""
+    catalog.check_due(now=timezone.now())

@@ -16,7 +16,7 @@ CONNECTIONS = 64
 
 def run() -> None:
     _, secret = jointokens.issue("bench", by="bench", now=datetime.now(UTC))
-    messages = [_registration(number, secret) for number in range(NODES)]
+    messages = [registration(number, secret) for number in range(NODES)]
     bare = [request("GET", "/admin/login/")] * NODES
     with web() as server:
         rows = []
@@ -36,7 +36,7 @@ def run() -> None:
     assert BackendNode.objects.count() == NODES
 
 
-def _registration(number: int, secret: str) -> bytes:
+def registration(number: int, secret: str) -> bytes:
     body = {
         "name": f"node-{number:04}",
         "address": f"10.0.0.1:{10_000 + number}",

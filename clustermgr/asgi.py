@@ -16,8 +16,10 @@ django.setup()
 
 # These need the apps to be loaded
 from backendops.api.door import ChangesDoor  # noqa: E402
+from clustermgr.callers import caller  # noqa: E402
 from clustermgr.lib.stopping import on_stop  # noqa: E402
 from nodes.api.door import HeartbeatDoor  # noqa: E402
+from nodes.api.logdoor import LogDoor  # noqa: E402
 
 # WhiteNoise reads files synchronously. They are small, and browsers keep them for an hour.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
@@ -68,11 +70,14 @@ async def _whole(receive: Receive) -> Receive:
 
 heartbeats = HeartbeatDoor(_seated)
 changes = ChangesDoor(_seated)
+logs = LogDoor(caller)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         await _lifespan(receive, send)
+    elif logs.takes(scope):
+        await logs.answer(scope, receive, send)
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
     elif changes.takes(scope):

@@ -14,6 +14,7 @@ NODEOPS = (
     "backendops.check_ops",
     "backendops.check_upgrades",
     "backendops.look_at_node",
+    "backendops.read_galleries",
     "backendops.refresh_inventory",
     "backendops.send_cancel",
 )
@@ -30,7 +31,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "backendops.drain": cluster.ops_every,
         "backendops.reap": cluster.ops_reap_every,
         "backendops.refresh_inventory": cluster.inventory_every,
-        "backendops.check_upgrades": cluster.check_upgrades_every,
+        "backendops.read_galleries": cluster.galleries_every,
         "backendops.tidy": cluster.history_tidy_every,
     }
     return {

@@ -51,6 +51,8 @@ class ClusterSettings:
     # Who may come in
     registration_token: str = secret()
     auto_approve_nodes: bool = False
+    # Secrets of join tokens, comma-separated: lets us read the logs of who joined with them
+    worker_http_tokens: str = secret()
 
     # How people reach us: False only where no TLS stands in front (a laptop, a test)
     https: bool = True
@@ -65,10 +67,11 @@ class ClusterSettings:
     drain_check_every: timedelta = timedelta(seconds=5)
     tidy_every: timedelta = timedelta(seconds=30)
 
-    check_upgrades_every: timedelta = timedelta(hours=6)
+    galleries_every: timedelta = timedelta(minutes=1)  # looks which of them are due
 
     # What can be installed: [{"name": "...", "url": "..."}]; none: only what workers know
     backend_galleries: tuple[GallerySource, ...] = ()
+    check_upgrades_every: timedelta = timedelta(hours=6)  # each; one that failed sooner
     gallery_timeout: timedelta = timedelta(seconds=30)
     # LocalAI deletes while the caller waits; we wait this long and then answer with the job
     answer_within: timedelta = timedelta(seconds=2)
@@ -101,7 +104,7 @@ class ClusterSettings:
 
     # Orders: how many at once, and how often what is due or in doubt is looked at
     ops_per_node: int = 2
-    ops_at_once: int = 200
+    ops_at_once: int = 150  # of the 200 threads: questions and revocations need some too
     op_lease: timedelta = timedelta(seconds=45)
     ops_every: timedelta = timedelta(seconds=30)
     ops_reap_every: timedelta = timedelta(seconds=10)

@@ -45,6 +45,13 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+class AnsweredHandshakes(logging.Filter):
+    """uvicorn calls a WebSocket that was refused by an HTTP answer a fault of ours; it is none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing handshake."
+
+
 def logging_config(cluster: ClusterSettings) -> dict[str, Any]:
     """Everything to stderr; whoever runs us decides where that goes."""
     formatter = JsonFormatter if cluster.log_format == "json" else TextFormatter
@@ -53,6 +60,7 @@ def logging_config(cluster: ClusterSettings) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": formatter}},
+        "filters": {"answered": {"()": AnsweredHandshakes}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": cluster.log_level},
         "loggers": {
@@ -64,6 +72,7 @@ def logging_config(cluster: ClusterSettings) -> dict[str, Any]:
             "psycopg.pool": {"level": "ERROR"},
             "nats": quiet,
             "uvicorn": {**quiet, "handlers": [], "propagate": True},
+            "uvicorn.error": {"filters": ["answered"]},
             "uvicorn.access": {**quiet, "handlers": [], "propagate": True},
             "celery.beat": quiet,
         },

@@ -23,6 +23,7 @@ VIEWER = frozenset(
     }
 )
 OPERATOR = VIEWER | {
+    "nodes.view_logs",  # not for viewers: backends print prompts, paths and sometimes keys
     "nodes.approve_backendnode",
     "nodes.cordon_backendnode",
     "nodes.drain_backendnode",

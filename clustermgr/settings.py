@@ -168,7 +168,11 @@ SPECTACULAR_SETTINGS = {
     # What a fleet can be told to do is nobody's business but its operators'.
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "PREPROCESSING_HOOKS": ["clustermgr.schema.without_trailing_slash"],
-    "ENUM_NAME_OVERRIDES": {"NodeTypeEnum": "nodes.states.NodeType"},
+    "ENUM_NAME_OVERRIDES": {
+        "NodeTypeEnum": "nodes.states.NodeType",
+        "OperationStateEnum": "backendops.states.OperationState",
+        "OpStateEnum": "backendops.states.OpState",
+    },
     "APPEND_COMPONENTS": {
         "securitySchemes": {"registrationToken": {"type": "http", "scheme": "bearer"}}
     },

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Read by the supervisor and by `prepare`, which are not Django settings
 SUPERVISOR = """
     HTTP_HOST HTTP_PORT NATS_HOST NATS_PORT NATS_SERVER_CERT NATS_SERVER_KEY NATS_SERVER_CA
-    DATA_DIR POSTGRES_USER
+    DATA_DIR POSTGRES_USER DEMO_WORKERS
     ADMIN_USER ADMIN_PASSWORD API_TOKEN
 """
 UNITS = sorted((ROOT / "deploy").glob("*.service"))

@@ -1,6 +1,7 @@
 """`python -m worker`: be a node of a cluster; SIGTERM and Ctrl-C leave it in good order."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -23,10 +24,18 @@ def main() -> int:
 
 async def _run(config: Config) -> None:
     stopping = asyncio.Event()
+    living = asyncio.create_task(node.run(config, stopping=stopping))
+
+    def stop() -> None:
+        if stopping.is_set():  # asked twice: stop the processes, and wait for nobody
+            living.cancel()
+        stopping.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await node.run(config, stopping=stopping)
+        loop.add_signal_handler(number, stop)
+    with contextlib.suppress(asyncio.CancelledError):
+        await living
 
 
 if __name__ == "__main__":

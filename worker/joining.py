@@ -48,7 +48,7 @@ class Joining:
         while known.status == PENDING or not known.credentials:
             if attempt == 0:
                 log.info("waiting for approval", extra={"node": known.id, "status": known.status})
-            await asyncio.sleep(backoff(attempt))
+            await asyncio.sleep(_pace(known) or backoff(attempt))
             attempt += 1
             known = await self.until_known()
         return known
@@ -60,6 +60,11 @@ class Joining:
             return RETIRED * random.uniform(0.8, 1.2)
         log.warning("not registered", extra={"node_name": name, "reason": str(refusal)})
         return max(refusal.retry_after, backoff(attempt))
+
+
+def _pace(known: Registered) -> float:
+    """What the manager wants, within reason; 0 when it does not say."""
+    return min(max(known.ask_again_after, 0.0), RETIRED) * random.uniform(0.75, 1.25)
 
 
 def backoff(attempt: int) -> float:

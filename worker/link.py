@@ -29,7 +29,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.25, 15.0  # seconds between two attempts
 LOOK_EVERY = 5.0  # seconds; nats-py sometimes forgets to say that it closed
 GOODBYE = 2.0
 PATIENCE = 30.0  # seconds that an answer waits for a connection to leave by
-AT_ONCE = 64  # commands; more wait in the connection's own buffers
+AT_ONCE = 64  # commands of one kind; more wait in the connection's own buffers
 EXPECTED = (OSError, errors.Error, ValueError)
 
 BEHAVIOUR: dict[str, Any] = {
@@ -120,7 +120,6 @@ class Link:
         self._client: Guarded | None = None
         self._up = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._room = asyncio.Semaphore(AT_ONCE)
         self._busy: set[asyncio.Task[None]] = set()
         self._trouble: Exception | None = None
 
@@ -199,19 +198,21 @@ class Link:
             await _hang_up(client)
 
     def _hearing(self, handle: Handle) -> Callable[[Msg], Any]:
+        room = asyncio.Semaphore(AT_ONCE)  # of its own: installs that queue must not delay stops
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._busy.discard(task)
+            room.release()
+
         async def hear(message: Msg) -> None:
             if self.deaf:
                 return
-            await self._room.acquire()
+            await room.acquire()
             task = asyncio.create_task(self._answer(handle, message))
             self._busy.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(done)
 
         return hear
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._busy.discard(task)
-        self._room.release()
 
     async def _answer(self, handle: Handle, message: Msg) -> None:
         answer = await handle(message.data)

@@ -4,7 +4,6 @@ from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,7 +14,6 @@ from backendops.api.catalog_serializers import (
     CatalogOut,
     CheckedGalleryOut,
     UpgradeAllOut,
-    UpgradeOut,
 )
 from backendops.api.catalog_shapes import catalog_json, galleries_json
 from backendops.api.serializers import AcceptedOut, ApplyIn, ExternalIn, UpgradeAllIn
@@ -33,7 +31,22 @@ VIEW = {"GET": "backendops.view_gallerybackend"}
 ORDER = {"POST": "backendops.request_operation"}
 EVERYONE = Target(everyone=True)
 LARGEST_PAGE = 500
-UPGRADES = serializers.DictField(child=UpgradeOut())
+_NODE = {"type": "object", "properties": {"node_id": {"type": "string"}}, "required": ["node_id"]}
+_WORDS = ("backend_name", "installed_version", "available_version", "gallery", "reason")
+# By the backend's name, as LocalAI tells them; a map is no serializer
+UPGRADES = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "required": [*_WORDS, "nodes"],
+        "properties": {
+            **{word: {"type": "string"} for word in (*_WORDS, "installed_digest")},
+            "available_digest": {"type": "string"},
+            "node_drift": {"type": "array", "items": _NODE},
+            "nodes": {"type": "array", "items": _NODE},
+        },
+    },
+}
 
 
 class CatalogView(OperationsView):

@@ -40,7 +40,7 @@ def described(
 ) -> Callable[[Endpoint], Endpoint]:
     """Describe an endpoint whose refusals carry a sentence under `error`."""
     codes = (*ERRORS, *(BODY_ERRORS if body else ()), *errors)
-    successes = success if isinstance(success, dict) else {code: success}
+    successes = success if _by_code(success) else {code: success}
     decorator: Callable[[Endpoint], Endpoint] = extend_schema(
         operation_id=operation,
         summary=summary,
@@ -49,6 +49,11 @@ def described(
         **more,
     )
     return decorator
+
+
+def _by_code(success: Any) -> bool:
+    """Several shapes, each under its status; a schema's keys are words."""
+    return isinstance(success, dict) and not any(isinstance(key, str) for key in success)
 
 
 class OrderView(OperatorView):

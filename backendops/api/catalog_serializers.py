@@ -77,30 +77,6 @@ class CatalogOut(serializers.Serializer):
     preferDevelopmentBackends = serializers.BooleanField()
 
 
-class DriftOut(serializers.Serializer):
-    node_id = serializers.CharField()
-    node_name = serializers.CharField()
-    version = serializers.CharField(allow_blank=True)
-    digest = serializers.CharField(allow_blank=True)
-
-
-class UpgradeNodeOut(serializers.Serializer):
-    node_id = serializers.CharField()
-    node_name = serializers.CharField()
-
-
-class UpgradeOut(serializers.Serializer):
-    backend_name = serializers.CharField()
-    installed_version = serializers.CharField(allow_blank=True)
-    available_version = serializers.CharField(allow_blank=True)
-    installed_digest = serializers.CharField(required=False)
-    available_digest = serializers.CharField(required=False)
-    node_drift = DriftOut(many=True, required=False)
-    gallery = serializers.CharField()
-    reason = serializers.CharField()
-    nodes = UpgradeNodeOut(many=True)
-
-
 class UpgradeTargetOut(serializers.Serializer):
     node = serializers.CharField()
     name = serializers.CharField()

@@ -24,6 +24,7 @@ from clustermgr.lib.errors import InvalidInput
 from clustermgr.lib.text import readable
 
 CHUNK = 64 * 1024
+TRY_AGAIN = timedelta(minutes=1)
 FETCHES = (Verb.INSTALL, Verb.REINSTALL, Verb.UPGRADE)
 
 
@@ -44,7 +45,25 @@ def sources() -> tuple[GallerySource, ...]:
 
 def check(*, now: datetime) -> int:
     """Read every gallery and write down what it has; the number that could be read."""
-    found = [_read(source) for source in sources()]
+    return _check(sources(), now=now)
+
+
+def check_due(*, now: datetime) -> int:
+    """Read those that were not read for long, and, sooner, those that could not be."""
+    tries = GalleryCheck.objects.in_bulk()
+    return _check([one for one in sources() if _due(tries.get(one.name), now=now)], now=now)
+
+
+def _due(last: GalleryCheck | None, *, now: datetime) -> bool:
+    if last is None:
+        return True
+    if last.checked_at != last.tried_at:
+        return now - last.tried_at >= TRY_AGAIN
+    return bool(now - last.tried_at >= settings.CLUSTER.check_upgrades_every)
+
+
+def _check(wanted: Sequence[GallerySource], *, now: datetime) -> int:
+    found = [_read(source) for source in wanted]
     _store(found, now=now)
     return sum(one.entries is not None for one in found)
 
@@ -94,7 +113,7 @@ def _read(source: GallerySource) -> _Read:
 
 @transaction.atomic
 def _store(found: Sequence[_Read], *, now: datetime) -> None:
-    names = [one.source.name for one in found]
+    names = [source.name for source in sources()]
     GalleryCheck.objects.exclude(gallery__in=names).delete()
     GalleryBackend.objects.exclude(gallery__in=names).delete()
     for one in found:
@@ -182,11 +201,11 @@ def _fetch(url: str, *, within: timedelta) -> bytes:
     opener = _opener()
     until = time.monotonic() + within.total_seconds()
     with opener.open(url, timeout=within.total_seconds()) as reply:
-        body = b""
+        body = bytearray()
         while chunk := reply.read(CHUNK):
             body += chunk
             if len(body) > LARGEST_INDEX:
                 break  # the parser refuses it by its size
             if time.monotonic() > until:
                 raise TimeoutError(f"It took longer than {within.total_seconds():.0f} s.")
-    return body
+    return bytes(body)

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from backendops.models import Operation, OperationShare, PendingBackendOp
+from backendops.models import Operation, PendingBackendOp
 from backendops.orders import Order, Target, digest
-from backendops.services import changes, targeting
+from backendops.services import changes, inserting, targeting
 from backendops.services.targeting import Chosen, Skipped
 from backendops.states import WAITING, OpState
 from clustermgr.lib.errors import Conflict, DomainError
@@ -106,7 +106,8 @@ def _place(
         request_digest=wish,
     )
     _nudge(sorting.joined, now=now)
-    _share(operation, [*_insert(order, sorting.fresh, now=now), *sorting.joined])
+    fresh = _insert(order, sorting.fresh, now=now)
+    inserting.insert_shares(operation.pk, [*fresh, *(op.pk for op in sorting.joined)])
     _remember(operation, sorting, by=by, now=now)
     after_commit("backendops.dispatch")
     return Placed(operation=operation, created=True)
@@ -182,24 +183,11 @@ def _nudge(ops: Sequence[PendingBackendOp], *, now: datetime) -> None:
         after_commit("backendops.dispatch")
 
 
-def _insert(order: Order, nodes: Sequence[BackendNode], *, now: datetime) -> list[PendingBackendOp]:
-    rows = [
-        PendingBackendOp(
-            **order.columns(),
-            node=node,
-            state=OpState.QUEUED,
-            created_at=now,
-            changed_at=now,
-            due_at=now,
-            change=changes.NEXT_CHANGE,
-        )
-        for node in nodes
-    ]
-    return PendingBackendOp.objects.bulk_create(rows)
-
-
-def _share(operation: Operation, ops: Sequence[PendingBackendOp]) -> None:
-    OperationShare.objects.bulk_create(OperationShare(operation=operation, op=op) for op in ops)
+def _insert(order: Order, nodes: Sequence[BackendNode], *, now: datetime) -> list[int]:
+    pattern = PendingBackendOp(
+        **order.columns(), state=OpState.QUEUED, created_at=now, changed_at=now, due_at=now
+    )
+    return inserting.insert_ops(pattern, nodes=[node.pk for node in nodes])
 
 
 def _remember(operation: Operation, sorting: Sorting, *, by: str, now: datetime) -> None:

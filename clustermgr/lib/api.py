@@ -41,15 +41,16 @@ def paged_array(
     """
     if page_size is None and "page" in request.query_params:
         page_size = Pages.page_size
-    size = _number(request, "page_size", page_size, Pages.max_page_size)
+    size = number(request, "page_size", page_size, Pages.max_page_size)
     if size is None:
         return Response(show(list(rows)))
-    page, total = _number(request, "page", 1, None) or 1, rows.count()
+    page, total = number(request, "page", 1, None) or 1, rows.count()
     shown = show(list(rows[(page - 1) * size : page * size]))
     return Response(shown, headers={"X-Total-Count": str(total), "X-Page": str(page)})
 
 
-def _number(request: Request, name: str, default: int | None, limit: int | None) -> int | None:
+def number(request: Request, name: str, default: int | None, limit: int | None) -> int | None:
+    """A positive number among the query parameters, at most `limit`, or a refusal."""
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -60,25 +61,25 @@ def _number(request: Request, name: str, default: int | None, limit: int | None)
 
 def positive(request: Request, name: str, default: int) -> int:
     """A query parameter that counts something."""
-    return _number(request, name, default, None) or default
+    return number(request, name, default, None) or default
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Turn refusals into one envelope; leave bugs to Django's 500."""
     if isinstance(error, DomainError):
-        return _refusal(error.http_status, error.code, str(error))
+        return refusal(error.http_status, error.code, str(error))
     response = drf_handler(error, context)
     if response is None:
         return None
-    refusal = _refusal(response.status_code, _code(error), _sentence(error))
+    answer = refusal(response.status_code, _code(error), _sentence(error))
     if isinstance(error, exceptions.ValidationError):
-        refusal.data["errors"] = error.detail
+        answer.data["errors"] = error.detail
     for name, value in response.headers.items():  # WWW-Authenticate, Retry-After, Allow
-        refusal.headers[name] = value
-    return refusal
+        answer.headers[name] = value
+    return answer
 
 
-def _refusal(status: int, code: str, detail: str) -> Response:
+def refusal(status: int, code: str, detail: str) -> Response:
     """Our envelope; `error` repeats it in the shape that LocalAI's clients read."""
     error = {"code": status, "message": detail, "type": KINDS.get(status, "node_error")}
     return Response({"code": code, "detail": detail, "error": error}, status=status)

@@ -128,3 +128,23 @@ class NodeRefused(DomainError):
 
     code = "node_refused"
     http_status = 502
+
+
+class WorkerUnreachable(DomainError):
+    """The worker's own HTTP server does not answer; it may still be reached over the bus."""
+
+    code = "worker_unreachable"
+    http_status = 502
+
+
+class WorkerTokenUnknown(DomainError):
+    """The worker would want a secret that we hold only as a digest."""
+
+    code = "worker_token_unknown"
+
+
+class Busy(DomainError):
+    """We do this already as often as we can at once."""
+
+    code = "busy"
+    http_status = 503

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
+from nodes.admin import logs
 from nodes.models import BackendNode, ClusterEvent, NodeLabel
 from nodes.presenting import displays, words
 from nodes.services import labels, overview
@@ -44,10 +45,15 @@ def _overview(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
 def _replicas(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     now = timezone.now()
     rows = node.replicas.order_by("model_name", "replica_index")
-    used = [
-        (row, displays.ago(row.last_used, now=now) if row.last_used else "never") for row in rows
+    shown = [
+        (
+            row,
+            displays.ago(row.last_used, now=now) if row.last_used else "never",
+            logs.page_of(node.pk, row.process_key),
+        )
+        for row in rows
     ]
-    return {"replicas": used}
+    return {"replicas": shown, "may_read": request.user.has_perm(logs.PERMISSION)}
 
 
 def _labels(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
@@ -104,6 +110,7 @@ TABS: dict[str, Tab] = {
     "replicas": Tab(context=_replicas),
     "labels": Tab(context=_labels),
     "capacity": Tab(context=_capacity),
+    "logs": Tab(context=logs.context),
     "events": Tab(context=_events),
 }
 

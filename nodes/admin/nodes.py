@@ -14,7 +14,7 @@ from unfold.decorators import display
 
 from clustermgr.lib.admin import ConsoleChangeList, EmptyHint
 from clustermgr.lib.errors import InvalidInput
-from nodes.admin import bulk, edits, filters, live, nodepage
+from nodes.admin import bulk, edits, filters, live, logs, nodepage
 from nodes.admin.verbs import NodeVerbs
 from nodes.models import BackendNode
 from nodes.presenting import displays, pending
@@ -95,6 +95,7 @@ class NodeAdmin(NodeVerbs):
                 guard(require_POST(self.edit)),
                 name="nodes_edit",
             ),
+            path("<uuid:node_id>/logs/", guard(logs.fragment), name="nodes_logs"),
             *super().get_urls(),
         ]
 

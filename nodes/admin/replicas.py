@@ -12,6 +12,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from unfold.decorators import display
 
 from clustermgr.lib.admin import EmptyHint, ReadOnlyAdmin
+from nodes.admin import logs
 from nodes.models import NodeModel
 from nodes.presenting.displays import ago
 from nodes.states import ReplicaState
@@ -21,7 +22,7 @@ from nodes.states import ReplicaState
 class ReplicaAdmin(ReadOnlyAdmin):
     list_display = [
         *("model_name", "replica_index", "state_chip", "on_node"),
-        *("in_flight", "used", "backend_type", "address", "doubt"),
+        *("in_flight", "used", "backend_type", "address", "doubt", "log"),
     ]
     list_display_links = None
     list_filter = [("state", ChoicesDropdownFilter)]
@@ -63,6 +64,16 @@ class ReplicaAdmin(ReadOnlyAdmin):
     @display(description="Last used", ordering="last_used")
     def used(self, replica: NodeModel) -> str:
         return ago(replica.last_used, now=timezone.now()) if replica.last_used else "never"
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        if request.user.has_perm(logs.PERMISSION):
+            return self.list_display
+        return [name for name in self.list_display if name != "log"]
+
+    @display(description="Log")
+    def log(self, replica: NodeModel) -> SafeString:
+        page = logs.page_of(replica.node_id, replica.process_key)
+        return format_html('<a class="cm-link" href="{}">Logs</a>', page)
 
     @display(description="In doubt")
     def doubt(self, replica: NodeModel) -> str:

@@ -39,14 +39,26 @@ PAGING = [
 
 
 def operator_schema(
-    operation: str, summary: str, success: Any, *, code: int = 200, body: Any = None, **more: Any
+    operation: str,
+    summary: str,
+    success: Any,
+    *,
+    code: int = 200,
+    body: Any = None,
+    errors: dict[int, Any] | None = None,
+    **more: Any,
 ) -> Callable[[Endpoint], Endpoint]:
     """Describe an endpoint: its name for programs, its promise for people, its shapes."""
     decorator: Callable[[Endpoint], Endpoint] = extend_schema(
         operation_id=operation,
         summary=summary,
         request=body,
-        responses={code: success or OpenApiResponse(), **ERRORS, **(BODY_ERRORS if body else {})},
+        responses={
+            code: success or OpenApiResponse(),
+            **ERRORS,
+            **(BODY_ERRORS if body else {}),
+            **(errors or {}),
+        },
         **more,
     )
     return decorator

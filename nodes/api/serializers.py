@@ -210,3 +210,9 @@ class ClusterOut(serializers.Serializer):
     holding_since = serializers.DateTimeField(allow_null=True)
     holding_reason = serializers.CharField()
     attention = serializers.IntegerField()
+
+
+class LogLineOut(serializers.Serializer):
+    timestamp = serializers.CharField()
+    stream = serializers.ChoiceField(["stdout", "stderr"])
+    text = serializers.CharField()

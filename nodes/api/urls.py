@@ -7,7 +7,7 @@ as a broken server.
 from django.urls import URLPattern, path
 from rest_framework.views import APIView
 
-from nodes.api import access, edits, nodes, worker
+from nodes.api import access, edits, logs, nodes, worker
 
 NODE = "<str:node_id>"
 
@@ -38,6 +38,8 @@ urlpatterns = [
     *_at(f"nodes/{NODE}/retire", nodes.RetireView),
     *_at(f"nodes/{NODE}/readmit", nodes.ReadmitView),
     *_at(f"nodes/{NODE}/release-token", nodes.ReleaseTokenView),
+    *_at(f"nodes/{NODE}/backend-logs", logs.LogIndexView),
+    *_at(f"nodes/{NODE}/backend-logs/<path:model_id>", logs.LogView),
     *_at(f"nodes/{NODE}/revoke-credentials", nodes.RevokeCredentialsView),
     *_at(f"nodes/{NODE}/labels", edits.LabelsView),
     *_at(f"nodes/{NODE}/labels/<path:key>", edits.LabelView),

@@ -122,6 +122,7 @@ class RegisterView(WorkerView):
             created_at=node.created_at,
             nats_jwt=granted.jwt,
             nats_user_seed=granted.seed,
+            ask_again_after=registration.ask_again_after(node),
         )
         return Response(reply, status=201)
 

@@ -49,6 +49,7 @@ class RegisterOut(serializers.Serializer):
     created_at = serializers.DateTimeField()
     nats_jwt = serializers.CharField(required=False)
     nats_user_seed = serializers.CharField(required=False)
+    ask_again_after = serializers.FloatField(required=False, help_text="Seconds, while pending.")
 
 
 class HeartbeatIn(serializers.Serializer):

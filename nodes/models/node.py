@@ -107,6 +107,7 @@ class BackendNode(models.Model):
             ("drain_backendnode", "Can drain and resume nodes"),
             ("retire_backendnode", "Can retire and readmit nodes"),
             ("label_backendnode", "Can edit labels, taints and capacity overrides"),
+            ("view_logs", "Can read and follow what backends print"),
         ]
         constraints = [
             known("node_type_known", "node_type", NodeType.values),

@@ -67,4 +67,9 @@ class NodeModel(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.model_name}#{self.replica_index} on {self.node_id}"
+        return f"{self.process_key} on {self.node_id}"
+
+    @property
+    def process_key(self) -> str:
+        """What its worker calls the process."""
+        return f"{self.model_name}#{self.replica_index}"

@@ -1,6 +1,6 @@
 """How a machine comes in: it registers, an operator approves."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -25,6 +25,9 @@ from nodes.services import (
 from nodes.states import Liveness, Severity
 from nodes.wire import RegisterRequest
 
+# At thirty a second: a registration costs us some 20 ms
+PATIENCE_PER_WAITING = timedelta(seconds=1 / 30)
+SOONEST, LATEST = timedelta(seconds=3), timedelta(seconds=30)
 # What the worker says and we store as it is
 TOLD = (
     *("node_type", "address", "http_address", "boot_id"),
@@ -68,6 +71,17 @@ def approve(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
     events.record("node.approved", actor=by, now=now, node=node, after={"address": node.address})
     announce.capacity_changed(node.pk)
     return node
+
+
+def ask_again_after(node: BackendNode) -> timedelta | None:
+    """When a node that waits to be let in should ask again; None: it need not.
+
+    Quickly as long as few wait, so that a click is felt; a thousand must not drown us.
+    """
+    if node.approved_at is not None:
+        return None
+    waiting = BackendNode.objects.waiting_for_approval().count()
+    return min(max(PATIENCE_PER_WAITING * waiting, SOONEST), LATEST)
 
 
 def why_not_approve(node: BackendNode) -> str:
@@ -195,6 +209,8 @@ def _remember_return(
 ) -> None:
     after = _picture(node)
     changed = [name for name in WATCHED if before[name] != after[name]]
+    if not changed and not restarted:  # it asks whether it was let in, or renews its credentials
+        return
     events.record(
         "node.reregistered",
         actor=events.by_worker(node),

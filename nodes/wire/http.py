@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Self
 from uuid import UUID
 
@@ -160,15 +160,22 @@ def register_reply(
     created_at: datetime,
     nats_jwt: str = "",
     nats_user_seed: str = "",
-) -> dict[str, str]:
-    """Encode the answer to a registration; credentials only when there are any."""
+    ask_again_after: timedelta | None = None,
+) -> dict[str, str | float]:
+    """Encode the answer to a registration; credentials only when there are any.
+
+    `ask_again_after` is ours: LocalAI's workers have a pace of their own.
+    """
+    pace = {"ask_again_after": ask_again_after.total_seconds()} if ask_again_after else {}
     return {
         "id": str(node_id),
         "name": name,
         "node_type": node_type,
         "status": status,
         "created_at": timestamp(created_at),
-    } | granted_json(jwt=nats_jwt, seed=nats_user_seed)
+        **granted_json(jwt=nats_jwt, seed=nats_user_seed),
+        **pace,
+    }
 
 
 def granted_json(*, jwt: str, seed: str) -> dict[str, str]:

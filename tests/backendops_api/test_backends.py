@@ -63,7 +63,7 @@ def test_an_entry_tells_where_it_is_installed_and_what_is_being_done(
 
 
 def test_a_gallery_that_could_not_be_read_says_why(root: Caller, galleries: Galleries) -> None:
-    galleries(main=ENTRIES, bad={"not": "a list"})  # type: ignore[arg-type]
+    galleries(main=ENTRIES, bad={"not": "a list"})
     told = {one["name"]: one for one in read(root.get("/backends/galleries"))}
     assert told["main"]["error"] == ""
     assert "not a YAML list" in told["bad"]["error"]

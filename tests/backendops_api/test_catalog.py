@@ -71,10 +71,10 @@ def server() -> Iterator[str]:
 
 
 @contextmanager
-def configured(settings: Settings, **named: str) -> Iterator[None]:
+def configured(settings: Settings, *, within: int = 30, **named: str) -> Iterator[None]:
     sources = tuple(GallerySource(name=name, url=url) for name, url in named.items())
     settings.CLUSTER = replace(
-        settings.CLUSTER, backend_galleries=sources, gallery_timeout=timedelta(seconds=1)
+        settings.CLUSTER, backend_galleries=sources, gallery_timeout=timedelta(seconds=within)
     )
     yield
 
@@ -104,7 +104,8 @@ def test_a_gallery_is_read_over_http_and_through_a_redirect(
 def test_one_bad_gallery_is_told_and_spoils_no_other(
     settings: Settings, server: str, path: str, told: str
 ) -> None:
-    with configured(settings, bad=server + path, good=f"{server}/index.yaml"):
+    within = 1 if path == "/slow" else 30
+    with configured(settings, within=within, bad=server + path, good=f"{server}/index.yaml"):
         assert catalog.check(now=NOW) == 1
     assert told in GalleryCheck.objects.get(gallery="bad").error
     assert GalleryCheck.objects.get(gallery="bad").checked_at is None
@@ -121,6 +122,21 @@ def test_what_is_known_of_a_gallery_stays_when_it_cannot_be_read(
     assert (check.checked_at, check.tried_at) == (NOW, LATER)
     assert "No such file" in check.error
     assert GalleryBackend.objects.count() == 1
+
+
+def test_a_gallery_is_read_again_when_its_time_has_come_or_soon_after_it_failed(
+    galleries: Galleries, tmp_path: Path
+) -> None:
+    galleries(main=[{"name": "a"}], late=[{"name": "b"}])
+    (tmp_path / "late.yaml").unlink()
+    catalog.check(now=NOW + timedelta(seconds=1))
+    (tmp_path / "late.yaml").write_text("[{name: c}]")
+    soon = NOW + timedelta(seconds=30)
+    assert catalog.check_due(now=soon) == 0
+    assert catalog.check_due(now=NOW + timedelta(minutes=2)) == 1
+    assert set(GalleryBackend.objects.values_list("name", flat=True)) == {"a", "c"}
+    assert catalog.check_due(now=NOW + timedelta(minutes=4)) == 0
+    assert catalog.check_due(now=NOW + timedelta(hours=6, minutes=3)) == 2
 
 
 def test_entries_and_galleries_that_are_gone_go(galleries: Galleries) -> None:

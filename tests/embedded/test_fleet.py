@@ -1,7 +1,10 @@
+import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    manager = Up(tmp_path / "data", CLUSTER_AUTO_APPROVE_NODES="true").start()
+    manager = Up(tmp_path / "data").start()
     yield manager
     if manager.process.poll() is None:
         manager.stop()
@@ -23,6 +26,24 @@ def fleet(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[s
     """As an operator types it: nothing of the manager's own environment is known here."""
     command = [sys.executable, "manage.py", "fleet", *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_node_is_let_into_the_bus_once_it_is_approved(up: Up) -> None:
+    fleet(up.env, "add", "2")
+    state = json.loads((up.data_dir / "fleet.json").read_text())
+    waiting, other = ask(f"{state['url']}/nodes", state["token"])
+    assert not waiting["listening"]
+    facts = up.run()
+    approve = f"{facts['url']}/api/nodes/{waiting['id']}/approve"
+    assert ask(approve, facts["api_token"], b"")["message"] == "node approved"
+    until(lambda: ask(f"{state['url']}/nodes", state["token"])[0]["listening"], seconds=45)
+    assert not ask(f"{state['url']}/nodes", state["token"])[1]["listening"], other
+
+
+def ask(url: str, token: str, body: bytes | None = None) -> Any:
+    request = urllib.request.Request(url, data=body, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=15) as reply:
+        return json.load(reply)
 
 
 def test_a_demo_fleet_comes_goes_and_ends_with_its_manager(up: Up) -> None:

@@ -218,3 +218,20 @@ def test_an_approved_node_that_registers_brings_capacity(
         registration.register(make_request(), token=token, now=LATER)
         registration.register(make_request("unknown"), token=token, now=LATER)
     assert set(capacity) == {node.pk}
+
+
+def test_asking_again_without_news_leaves_no_event() -> None:
+    token = make_token()
+    node = registration.register(make_request(boot_id="a"), token=token, now=NOW)
+    before = node.events.count()
+    registration.register(make_request(boot_id="a"), token=token, now=LATER)
+    assert node.events.count() == before
+
+
+def test_whoever_waits_alone_may_ask_often_and_a_crowd_may_not() -> None:
+    node = make_pending()
+    assert registration.ask_again_after(node) == timedelta(seconds=3)
+    for number in range(200):
+        make_pending(f"crowd-{number}")
+    assert registration.ask_again_after(node) == timedelta(seconds=201 / 30)
+    assert registration.ask_again_after(make_node()) is None

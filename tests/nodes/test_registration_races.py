@@ -37,7 +37,7 @@ def test_fifty_registrations_of_one_name_make_one_row() -> None:
     node = BackendNode.objects.get()
     assert {found.pk for found in nodes} == {node.pk}
     assert node.events.filter(kind="node.registered").count() == 1
-    assert node.events.filter(kind="node.reregistered").count() == 49
+    assert not node.events.filter(kind="node.reregistered").exists()  # nothing had changed
 
 
 def test_a_token_for_three_nodes_is_not_overdrawn_by_ten_at_once() -> None:

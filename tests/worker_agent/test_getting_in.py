@@ -12,8 +12,8 @@ from tests.contract.certificates import needs_openssl
 from tests.contract.nats_server import Server
 from tests.contract.raw_server import raw_server
 from tests.worker_agent.agents import living
-from tests.worker_agent.loop import in_loop, until
 from tests.worker_agent.scripted_manager import scripted_manager
+from tests.worker_machine.loops import eventually, in_loop
 from worker import joining
 from worker.link import Address, Link
 from worker.wire.credentials import Credentials
@@ -61,7 +61,7 @@ async def test_credentials_are_renewed_before_they_end() -> None:
         manager.answers("register", 201, {**known, **brief})
         manager.then("register", 201, {**known, **lasting})
         async with living(manager.url, nats=NOBODY_THERE) as agent:
-            await until(
+            await eventually(
                 lambda: agent.known is not None and agent.known.nats_jwt == lasting["nats_jwt"]
             )
         first, second = manager.bodies("register")
@@ -75,7 +75,7 @@ async def test_one_that_nats_refuses_asks_the_manager_for_better_credentials(
     with Server(tmp_path) as server:
         nobody = Address(url=f"nats://127.0.0.1:{server.nats.port}")
         async with scripted_manager() as manager, living(manager.url, nats=nobody) as agent:
-            await until(lambda: manager.verbs().count("register") >= 2)
+            await eventually(lambda: manager.verbs().count("register") >= 2)
             assert "Authorization Violation" in agent.why_not_ready()
 
 
@@ -89,7 +89,7 @@ async def test_mutual_tls_with_a_private_authority(tmp_path: Path) -> None:
     with Server(tmp_path, tls=files) as server:
         address = Address(url=server.url, ca=ca.cert, cert=theirs.cert, key=theirs.key)
         async with scripted_manager() as manager, living(manager.url, nats=address) as agent:
-            await until(lambda: agent.why_not_ready() == "")
+            await eventually(lambda: agent.why_not_ready() == "")
 
 
 @in_loop
@@ -97,7 +97,7 @@ async def test_no_password_goes_to_a_server_that_cannot_encrypt() -> None:
     with raw_server() as (where, lines):
         address = Address(url=f"tls://user:hush@{where}")
         async with scripted_manager() as manager, living(manager.url, nats=address) as agent:
-            await until(lambda: agent.link is not None and bool(agent.link.trouble))
+            await eventually(lambda: agent.link is not None and bool(agent.link.trouble))
             assert agent.link is not None
             assert agent.link.trouble == "secure connection not available"
     assert lines == []

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.worker_agent.loop import in_loop
+from tests.worker_machine.loops import in_loop
 from worker import hardware
 from worker.hardware import Hardware
 from worker.sizes import size_in_words

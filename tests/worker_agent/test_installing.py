@@ -1,8 +1,8 @@
 import asyncio
 from dataclasses import replace
 
-from tests.worker_agent.loop import in_loop, until
 from tests.worker_agent.machines import HOST, NODE, Bench
+from tests.worker_machine.loops import eventually, in_loop
 from worker.commands import progress
 from worker.fleet.simulated import Nature
 from worker.machine import Step, Wanted
@@ -157,7 +157,7 @@ async def test_deleting_what_is_not_there_is_refused() -> None:
 async def test_what_is_being_installed_cannot_be_deleted() -> None:
     bench = Bench(nature=SLOW)
     installing = asyncio.create_task(bench.install("llama-cpp", op_id="op-1"))
-    await until(lambda: bool(bench.said))
+    await eventually(lambda: bool(bench.said))
     reply = await bench.ask(subjects.DELETE_BACKEND, {"backend": "llama-cpp"})
     assert reply["error"] == "llama-cpp is being installed; try again later"
     assert (await installing)["success"]
@@ -187,7 +187,7 @@ async def test_another_operation_is_not_taken_for_the_first() -> None:
 async def test_one_who_asks_and_leaves_does_not_end_the_work() -> None:
     bench = Bench(nature=SLOW)
     asking = asyncio.create_task(bench.install("llama-cpp", op_id="op-1"))
-    await until(lambda: bool(bench.said))
+    await eventually(lambda: bool(bench.said))
     asking.cancel()
     assert (await bench.install("llama-cpp", op_id="op-1"))["success"]
     assert [one.version for one in bench.backends.listed()] == ["1.1.0"]
@@ -197,7 +197,7 @@ async def test_one_who_asks_and_leaves_does_not_end_the_work() -> None:
 async def test_a_download_can_be_given_up() -> None:
     bench = Bench(nature=Nature(link_speed=1, backend_size=10_000))
     installing = asyncio.create_task(bench.install("llama-cpp", op_id="op-1"))
-    await until(lambda: bool(bench.said))
+    await eventually(lambda: bool(bench.said))
     assert await bench.ask(subjects.CANCEL, {"op_id": "op-1"}) == {"cancelled": True}
     assert await installing == {"success": False, "error": "cancelled"}
     assert (bench.backends.listed(), bench.running_keys()) == ([], [])
@@ -208,7 +208,7 @@ async def test_one_that_waits_for_its_turn_can_be_given_up_too() -> None:
     bench = Bench(nature=SLOW)
     first = asyncio.create_task(bench.install("llama-cpp", model_id="a", op_id="op-1"))
     second = asyncio.create_task(bench.install("llama-cpp", model_id="b", op_id="op-2"))
-    await until(lambda: len(bench.said) >= 2)
+    await eventually(lambda: len(bench.said) >= 2)
     assert await bench.ask(subjects.CANCEL, {"op_id": "op-2"}) == {"cancelled": True}
     assert (await first)["success"]
     assert (await second)["error"] == "cancelled"
@@ -223,7 +223,7 @@ async def test_a_cancelled_upgrade_tells_what_it_stopped() -> None:
     upgrading = asyncio.create_task(
         bench.ask(subjects.UPGRADE, {"backend": "llama-cpp", "op_id": "op-1"})
     )
-    await until(lambda: bench.running_keys() == [])
+    await eventually(lambda: bench.running_keys() == [])
     await bench.ask(subjects.CANCEL, {"op_id": "op-1"})
     reply = await upgrading
     assert (reply["error"], reply["stopped_process_keys"]) == ("cancelled", ["a#0"])
@@ -236,7 +236,7 @@ async def test_what_is_over_or_starting_cannot_be_given_up() -> None:
     assert unknown == {"cancelled": False, "error": "no operation op-1 is running"}
     installing = asyncio.create_task(bench.install("llama-cpp", op_id="op-1"))
     operations = bench.desk.operations
-    await until(lambda: bool((found := operations.find("op-1")) and found.committed))
+    await eventually(lambda: bool((found := operations.find("op-1")) and found.committed))
     late = await bench.ask(subjects.CANCEL, {"op_id": "op-1"})
     assert late["error"] == "operation op-1 is past its download and will finish"
     assert (await installing)["success"]

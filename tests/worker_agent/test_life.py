@@ -9,8 +9,8 @@ from django.conf import settings
 
 from tests.contract.nats_server import Server
 from tests.worker_agent.agents import living
-from tests.worker_agent.loop import in_loop, until
 from tests.worker_agent.scripted_manager import scripted_manager
+from tests.worker_machine.loops import eventually, in_loop
 from worker import joining
 from worker.fleet.simulated import Nature
 from worker.link import Address
@@ -27,13 +27,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def beats_of_another(count: int) -> None:
     """The time in which another node with the same pace beats so often."""
     async with scripted_manager() as manager, living(manager.url, name="clock"):
-        await until(lambda: manager.verbs().count("heartbeat") >= count)
+        await eventually(lambda: manager.verbs().count("heartbeat") >= count)
 
 
 @in_loop
 async def test_a_node_registers_with_all_that_it_is() -> None:
     async with scripted_manager() as manager, living(manager.url):
-        await until(lambda: "register" in manager.verbs())
+        await eventually(lambda: "register" in manager.verbs())
     [body] = manager.bodies("register")
     assert body == {
         "name": "gpu-a",
@@ -58,7 +58,7 @@ async def test_a_node_registers_with_all_that_it_is() -> None:
 @in_loop
 async def test_it_beats_with_what_is_free_and_obeys_over_nats() -> None:
     async with scripted_manager() as manager, living(manager.url) as agent:
-        await until(lambda: "heartbeat" in manager.verbs())
+        await eventually(lambda: "heartbeat" in manager.verbs())
         client = await nats.connect(settings.CLUSTER.nats_url)
         subject = subjects.of(manager.node_id, subjects.INSTALL)
         reply = await client.request(subject, b'{"backend":"llama-cpp","model_id":"m"}', timeout=5)
@@ -83,7 +83,7 @@ async def test_it_tries_until_the_manager_takes_it() -> None:
         manager.then("register", 201, ["not", "an", "object"])
         manager.then("register", 201, {"id": manager.node_id, "status": "healthy"})
         async with living(manager.url):
-            await until(lambda: "heartbeat" in manager.verbs())
+            await eventually(lambda: "heartbeat" in manager.verbs())
         assert manager.verbs().count("register") == 6
 
 
@@ -94,7 +94,7 @@ async def test_it_waits_for_as_long_as_it_is_told(caplog: pytest.LogCaptureFixtu
         manager.then("register", 201, {"id": manager.node_id, "status": "healthy"})
         began = time.monotonic()
         async with living(manager.url):
-            await until(lambda: manager.verbs().count("register") == 2)
+            await eventually(lambda: manager.verbs().count("register") == 2)
         assert time.monotonic() - began > 0.4
     assert "not registered" in caplog.text
 
@@ -108,7 +108,7 @@ async def test_one_that_needs_credentials_waits_for_approval() -> None:
         async with living(
             manager.url, needs_credentials=True, nats=Address(url="nats://127.0.0.1:9")
         ) as agent:
-            await until(lambda: manager.verbs().count("register") >= 4)
+            await eventually(lambda: manager.verbs().count("register") >= 4)
             assert agent.why_not_ready() == "not registered yet"
 
 
@@ -122,7 +122,7 @@ async def test_a_manager_that_forgot_the_node_is_told_again_and_may_name_it_anew
         manager.answers("heartbeat", status, {"error": {"message": "unknown"}})
         manager.then("heartbeat", 200, {})
         async with living(manager.url) as agent:
-            await until(lambda: manager.verbs().count("heartbeat") >= 2)
+            await eventually(lambda: manager.verbs().count("heartbeat") >= 2)
             assert agent.known is not None
             assert agent.known.id == "another-id"
             client = await nats.connect(settings.CLUSTER.nats_url)
@@ -136,7 +136,7 @@ async def test_other_refusals_of_a_beat_change_nothing(status: int) -> None:
     async with scripted_manager() as manager:
         manager.answers("heartbeat", status, {"error": "no"})
         async with living(manager.url):
-            await until(lambda: manager.verbs().count("heartbeat") >= 3)
+            await eventually(lambda: manager.verbs().count("heartbeat") >= 3)
         assert manager.verbs().count("register") == 1
 
 
@@ -145,7 +145,7 @@ async def test_the_manager_sets_the_pace() -> None:
     async with scripted_manager() as manager:
         manager.answers("heartbeat", 200, {"heartbeat_interval": 60})
         async with living(manager.url):
-            await until(lambda: "heartbeat" in manager.verbs())
+            await eventually(lambda: "heartbeat" in manager.verbs())
             await beats_of_another(5)
         assert manager.verbs().count("heartbeat") == 1
 
@@ -157,15 +157,15 @@ async def test_it_does_not_beat_while_nobody_could_reach_it(tmp_path: Path) -> N
             scripted_manager() as manager,
             living(manager.url, nats=Address(url=server.url)) as agent,
         ):
-            await until(lambda: "heartbeat" in manager.verbs())
+            await eventually(lambda: "heartbeat" in manager.verbs())
             server.stop()
-            await until(lambda: bool(agent.why_not_ready()))
+            await eventually(lambda: bool(agent.why_not_ready()))
             await beats_of_another(1)  # one may have been under way
             before = len(manager.heard)
             await beats_of_another(5)
             assert len(manager.heard) == before
             server.start()
-            await until(lambda: len(manager.heard) > before)
+            await eventually(lambda: len(manager.heard) > before)
 
 
 @in_loop
@@ -180,7 +180,7 @@ async def test_an_answer_leaves_by_the_connection_that_is_up(tmp_path: Path) -> 
                 nature=Nature(link_speed=1000, backend_size=1000),
             ) as agent,
         ):
-            await until(lambda: agent.why_not_ready() == "")
+            await eventually(lambda: agent.why_not_ready() == "")
             client = await nats.connect(
                 **Address(url=server.url).options(None), reconnect_time_wait=0.1
             )
@@ -188,8 +188,9 @@ async def test_an_answer_leaves_by_the_connection_that_is_up(tmp_path: Path) -> 
             request = b'{"backend":"llama-cpp","op_id":"op-1"}'
             install = subjects.of(manager.node_id, subjects.INSTALL)
             await client.publish(install, request, reply="answers")
-            await until(lambda: agent.desk.operations.find("op-1") is not None)
+            await eventually(lambda: agent.desk.operations.find("op-1") is not None)
             server.stop()
+            await eventually(lambda: agent.desk.operations.find("op-1") is None)
             server.start()
             answer = await answers.next_msg(timeout=20)
             assert b'"success":true' in answer.data
@@ -202,13 +203,13 @@ async def test_it_leaves_in_good_order() -> None:
         manager.answers("models", 200, [{"in_flight": 1}, {"in_flight": 2}])
         manager.then("models", 200, [])
         async with living(manager.url) as agent:
-            await until(lambda: agent.why_not_ready() == "")
+            await eventually(lambda: agent.why_not_ready() == "")
             client = await nats.connect(settings.CLUSTER.nats_url)
             install = subjects.of(manager.node_id, subjects.INSTALL)
             await client.request(install, b'{"backend":"llama-cpp"}', timeout=5)
             await client.publish(subjects.of(manager.node_id, subjects.STOP_NODE), b"null")
             await client.close()
-            await until(lambda: "deregister" in manager.verbs())
+            await eventually(lambda: "deregister" in manager.verbs())
         ending = [verb for verb in manager.verbs() if verb not in ("register", "heartbeat")]
         assert ending == ["drain", "models", "models", "deregister"]
         assert agent.desk.machine.processes.running() == []
@@ -219,7 +220,7 @@ async def test_it_deregisters_even_if_it_may_not_drain() -> None:
     async with scripted_manager() as manager:
         manager.answers("drain", 500, {})
         async with living(manager.url) as agent:
-            await until(lambda: agent.known is not None)
+            await eventually(lambda: agent.known is not None)
         assert manager.verbs()[-2:] == ["drain", "deregister"]
 
 
@@ -228,7 +229,7 @@ async def test_one_that_never_got_in_just_stops() -> None:
     async with scripted_manager() as manager:
         manager.answers("register", 500)
         async with living(manager.url):
-            await until(lambda: "register" in manager.verbs())
+            await eventually(lambda: "register" in manager.verbs())
         assert set(manager.verbs()) == {"register"}
 
 
@@ -237,13 +238,13 @@ async def test_commands_under_way_are_finished_before_it_goes() -> None:
     slow = Nature(link_speed=2000, backend_size=1000)
     async with scripted_manager() as manager:
         async with living(manager.url, nature=slow) as agent:
-            await until(lambda: agent.why_not_ready() == "")
+            await eventually(lambda: agent.why_not_ready() == "")
             client = await nats.connect(settings.CLUSTER.nats_url)
             install = subjects.of(manager.node_id, subjects.INSTALL)
             asking = asyncio.create_task(
                 client.request(install, b'{"backend":"x","op_id":"op-1"}', timeout=10)
             )
-            await until(lambda: agent.desk.operations.find("op-1") is not None)
+            await eventually(lambda: agent.desk.operations.find("op-1") is not None)
         assert b'"success":true' in (await asking).data
         await client.close()
 
@@ -251,7 +252,7 @@ async def test_commands_under_way_are_finished_before_it_goes() -> None:
 @in_loop
 async def test_a_flood_of_nonsense_leaves_it_alive() -> None:
     async with scripted_manager() as manager, living(manager.url) as agent:
-        await until(lambda: agent.why_not_ready() == "")
+        await eventually(lambda: agent.why_not_ready() == "")
         client = await nats.connect(settings.CLUSTER.nats_url)
         paths = [value for name, value in vars(subjects).items() if name.isupper()]
         for path in paths:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from tests.worker_agent.loop import in_loop
+from tests.worker_machine.loops import in_loop
 from worker.http import Pages
 from worker.machine import Line
 from worker.processes import RingLogs

@@ -16,8 +16,10 @@ import pytest
 from django.conf import settings
 
 from tests.services import free_port
-from tests.worker_agent.loop import in_loop, until
 from tests.worker_agent.scripted_manager import ScriptedManager, scripted_manager
+from tests.worker_machine.loops import eventually, in_loop
+from tests.worker_machine.web import Site, serving
+from worker import builtin
 from worker.wire import subjects
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -57,7 +59,7 @@ async def test_a_node_installs_serves_and_leaves_nothing_behind(tmp_path: Path) 
     async with scripted_manager() as manager:
         env = environment(tmp_path, manager, port)
         async with working(tmp_path, env) as process:
-            await until(lambda: "heartbeat" in manager.verbs(), seconds=30)
+            await eventually(lambda: "heartbeat" in manager.verbs(), seconds=30)
             client = await nats.connect(settings.CLUSTER.nats_url)
             progress = await client.subscribe(subjects.progress(manager.node_id, "op-1"))
             answer = await client.request(
@@ -88,6 +90,63 @@ async def test_a_node_installs_serves_and_leaves_nothing_behind(tmp_path: Path) 
     lines = (tmp_path / "worker.log").read_text().splitlines()
     assert {"registered", "listening", "leaving"} <= {json.loads(line)["event"] for line in lines}
     assert "s3cret" not in (tmp_path / "worker.log").read_text()
+
+
+@in_loop
+async def test_a_download_is_given_up_and_continued_later(tmp_path: Path) -> None:
+    current, _ = builtin.galleries(tmp_path / "site")
+    home = Path(current.url).parent
+    [archive] = home.glob("archives/*1.1.0*")
+    files = {
+        f"/{path.relative_to(home)}": path.read_bytes() for path in (Path(current.url), archive)
+    }
+    async with serving(Site(files=files)) as site, scripted_manager() as manager:
+        galleries = json.dumps([{"name": "g", "url": f"{site.url}/index.yaml"}])
+        slow = {"WORKER_DOWNLOAD_RATE": "2MB", "LOCALAI_BACKEND_GALLERIES": galleries}
+        async with working(tmp_path, environment(tmp_path, manager, free_port()) | slow):
+            await eventually(lambda: "heartbeat" in manager.verbs(), seconds=30)
+            client = await nats.connect(settings.CLUSTER.nats_url)
+            progress = await client.subscribe(subjects.progress(manager.node_id, "op-1"))
+            install = subjects.of(manager.node_id, subjects.INSTALL)
+            asking = asyncio.create_task(
+                client.request(install, b'{"backend":"reference","op_id":"op-1"}', timeout=40)
+            )
+            phase = ""
+            while phase != "downloading":
+                phase = json.loads((await progress.next_msg(timeout=10)).data)["phase"]
+            cancel = subjects.of(manager.node_id, subjects.CANCEL)
+            answer = await client.request(cancel, b'{"op_id":"op-1"}', timeout=5)
+            assert json.loads(answer.data) == {"cancelled": True}
+            reply = json.loads((await asking).data)
+            assert (reply["success"], reply["error"]) == (False, "cancelled")
+            listed = subjects.of(manager.node_id, subjects.LIST_BACKENDS)
+            there = await client.request(listed, b"{}", timeout=5)
+            assert json.loads(there.data) == {"backends": []}
+            again = await client.request(install, b'{"backend":"reference"}', timeout=40)
+            assert json.loads(again.data)["success"]
+            await client.close()
+        ranges = [asked for path, asked in site.asked if path.endswith(".tar.gz")]
+        assert ranges[0] == ""
+        assert int(ranges[-1].removeprefix("bytes=").rstrip("-")) > 0
+
+
+@in_loop
+async def test_a_second_signal_waits_for_nobody_and_still_leaves_nothing(tmp_path: Path) -> None:
+    async with scripted_manager() as manager:
+        manager.answers("models", 200, [{"in_flight": 1}])  # for ever
+        async with working(tmp_path, environment(tmp_path, manager, free_port())) as process:
+            await eventually(lambda: "heartbeat" in manager.verbs(), seconds=30)
+            client = await nats.connect(settings.CLUSTER.nats_url)
+            install = subjects.of(manager.node_id, subjects.INSTALL)
+            await client.request(install, b'{"backend":"reference"}', timeout=40)
+            await client.close()
+            family = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGTERM)
+            await eventually(lambda: "models" in manager.verbs())
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert family
+        assert not [one for one in family if one.is_running()]
 
 
 @pytest.mark.parametrize(

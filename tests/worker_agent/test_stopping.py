@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker_agent.loop import in_loop
 from tests.worker_agent.machines import HOST, Bench
+from tests.worker_machine.loops import in_loop
 from worker.fleet.simulated import MemoryProcesses
 from worker.machine import Installed, Stopped
 from worker.models import ModelFiles
@@ -13,11 +13,11 @@ from worker.wire import subjects
 
 
 async def running() -> Bench:
-    """Two replicas of a and one of b on llama-cpp, one of c on vllm."""
+    """Two replicas of a and one of ab on llama-cpp, one of c on vllm."""
     bench = Bench()
     for model, index, backend in (("a", 0, "llama-cpp"), ("a", 1, "llama-cpp")):
         await bench.install(backend, model_id=model, replica_index=index)
-    await bench.install("llama-cpp", model_id="b")
+    await bench.install("llama-cpp", model_id="ab")
     await bench.install("vllm", model_id="c")
     return bench
 
@@ -32,15 +32,15 @@ async def running() -> Bench:
         (b'{"backend":"","force":true}', []),
         (b'{"backend":null}', []),
         (b'{"backend":"llama-cpp"}', ["c#0"]),
-        (b'{"backend":"a#1"}', ["a#0", "b#0", "c#0"]),
-        (b'{"backend":"a","force":true}', ["b#0", "c#0"]),
-        (b'{"backend":"a#"}', ["a#0", "a#1", "b#0", "c#0"]),
-        (b'{"backend":"a#7"}', ["a#0", "a#1", "b#0", "c#0"]),
-        (b'{"backend":"nothing"}', ["a#0", "a#1", "b#0", "c#0"]),
-        (b"{", ["a#0", "a#1", "b#0", "c#0"]),
-        (b'{"backend":7}', ["a#0", "a#1", "b#0", "c#0"]),
-        (b"[]", ["a#0", "a#1", "b#0", "c#0"]),
-        (b'"llama-cpp"', ["a#0", "a#1", "b#0", "c#0"]),
+        (b'{"backend":"a#1"}', ["a#0", "ab#0", "c#0"]),
+        (b'{"backend":"a","force":true}', ["ab#0", "c#0"]),
+        (b'{"backend":"a#"}', ["a#0", "a#1", "ab#0", "c#0"]),
+        (b'{"backend":"a#7"}', ["a#0", "a#1", "ab#0", "c#0"]),
+        (b'{"backend":"nothing"}', ["a#0", "a#1", "ab#0", "c#0"]),
+        (b"{", ["a#0", "a#1", "ab#0", "c#0"]),
+        (b'{"backend":7}', ["a#0", "a#1", "ab#0", "c#0"]),
+        (b"[]", ["a#0", "a#1", "ab#0", "c#0"]),
+        (b'"llama-cpp"', ["a#0", "a#1", "ab#0", "c#0"]),
     ],
 )
 @in_loop
@@ -63,7 +63,7 @@ async def test_the_exact_stop_kills_one_of_two() -> None:
         "process_key": "a#1",
         "address": "127.0.0.1:50052",
     }
-    assert bench.running_keys() == ["a#0", "b#0", "c#0"]
+    assert bench.running_keys() == ["a#0", "ab#0", "c#0"]
 
 
 @in_loop

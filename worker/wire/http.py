@@ -65,6 +65,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     nats_jwt: str = ""
     nats_user_seed: str = ""
     heartbeat_interval: float = 0.0  # seconds; 0: as we like
+    ask_again_after: float = 0.0  # seconds, while we are pending; 0: as we like
 
     @property
     def credentials(self) -> Credentials | None:
