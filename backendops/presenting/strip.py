@@ -58,8 +58,7 @@ def strip(live: list[Rollup]) -> Strip:
     if not live:
         return Strip()
     bad = [roll for roll in live if roll.needs_attention and not roll.active]
-    moving = sorted(live, key=lambda roll: (not roll.active, roll.percentage))
-    shown = bad[0] if bad else moving[0]
+    shown = bad[0] if bad else min(live, key=_advancement)
     return Strip(
         failures=sum(roll.needs_attention for roll in live),
         more=len(live) - 1,
@@ -69,6 +68,11 @@ def strip(live: list[Rollup]) -> Strip:
         amounts=lines.amounts(shown),
         **_failure(shown) if shown in bad else _progress(shown),
     )
+
+
+def _advancement(roll: Rollup) -> tuple[bool, bool, float]:
+    """What runs before what waits, and of those the least advanced."""
+    return roll.state != OperationState.RUNNING, not roll.active, roll.percentage
 
 
 def pace(live: list[Rollup]) -> int:

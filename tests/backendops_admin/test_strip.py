@@ -45,6 +45,7 @@ def test_the_first_failure_comes_before_everything_that_runs() -> None:
 def test_without_a_failure_the_least_advanced_is_shown() -> None:
     make(OpState.RUNNING, "a", percentage=80.0)
     make(OpState.RUNNING, "b", percentage=10.0)
+    make(OpState.QUEUED, "c")
     assert shown().headline == "Installing b"
 
 

@@ -16,15 +16,17 @@ document.addEventListener("click", async (event) => {
 
 // A number that looks live and is not would be worse than none. An expired session answers
 // with the login page and status 200, hence the header.
-let lastRefresh = new Date();
+const loaded = new Date().toLocaleTimeString();
 document.addEventListener("htmx:afterRequest", (event) => {
   const poller = event.target.closest?.("[data-live]");
   if (!poller) return;
   const well = event.detail.xhr?.getResponseHeader("X-Live") === "1";
-  if (well) lastRefresh = new Date();
-  poller.querySelector("[data-live-since]").innerText = lastRefresh.toLocaleTimeString();
+  if (well) poller.dataset.since = new Date().toLocaleTimeString();
+  poller.querySelector("[data-live-since]").innerText = poller.dataset.since ?? loaded;
   poller.querySelector(".cm-lost").hidden = well;
-  document.body.classList.toggle("cm-not-live", !well);
+  // A page may have two: it is live only if both are.
+  const lost = document.querySelector("[data-live] .cm-lost:not([hidden])") !== null;
+  document.body.classList.toggle("cm-not-live", lost);
 });
 
 // What has not changed stays: a button must not be swapped while somebody presses it.
