@@ -1,17 +1,18 @@
 """Do it now: what would be tried or looked at later by itself."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
 
-from backendops.models import PendingBackendOp
+from backendops.models import NodeInventory, PendingBackendOp
 from backendops.services import changes
 from backendops.states import OpState
 from clustermgr.lib.errors import InvalidMove
 from clustermgr.lib.queue import after_commit
 from nodes.services import events
 
+FRESH_FOR = timedelta(minutes=1)  # an inventory: nothing is asked twice in a minute
 UNCLEAR = (OpState.UNCONFIRMED, OpState.CANCELLING)
 
 
@@ -33,6 +34,18 @@ def check_now(op: PendingBackendOp, *, by: str, now: datetime) -> None:
         raise InvalidMove(f"{_name(op)} is settled; there is nothing to check.")
     _remember("op.checked", op, by=by, now=now)
     look_at(op.node_id)
+
+
+def node_is_back(node_id: UUID, *, now: datetime) -> None:
+    """A node came in, came back or changed: what waits for it is due, what it has may be new.
+
+    A thousand may come at once: nobody rings where there is nothing to do.
+    """
+    if PendingBackendOp.objects.waiting().filter(node=node_id).exists():
+        after_commit("backendops.dispatch")
+    fresh = NodeInventory.objects.filter(node=node_id, observed_at__gt=now - FRESH_FOR)
+    if not fresh.exists():
+        look_at(node_id)
 
 
 def look_at(node_id: UUID) -> None:

@@ -86,7 +86,7 @@ class OurWorker:
             "LOCALAI_NODE_NAME": self.name,
             # The host is a name on purpose: what is advertised differs from the loopback address
             "LOCALAI_ADDR": f"localhost:{self.base + 1}",
-            "LOCALAI_GRPC_MAX_PORT": str(self.base + 19),
+            "LOCALAI_GRPC_MAX_PORT": str(self.base + 199),
             "LOCALAI_MAX_REPLICAS_PER_MODEL": "4",
             "LOCALAI_HEARTBEAT_INTERVAL": "1s",
             "LOCALAI_NODE_LABELS": "rack=9",
