@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
+from backendops import statements
 from backendops.models import NodeBackend, NodeInventory
 from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable
 from nodes.gateway import NodeGateway
@@ -41,11 +42,10 @@ def ask(node_ids: Sequence[UUID], *, gateway: NodeGateway, now: datetime) -> dic
 @transaction.atomic
 def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime) -> None:
     """Make the rows of this node be what it told; an answer older than the rows is dropped."""
-    NodeInventory.objects.get_or_create(node_id=node_id)
-    held = NodeInventory.objects.select_for_update(no_key=True).get(node_id=node_id)
-    if held.observed_at is not None and held.observed_at > now:
-        return
-    NodeInventory.objects.filter(node_id=node_id).update(observed_at=now, asked_at=now, error="")
+    with connection.cursor() as cursor:
+        cursor.execute(statements.OBSERVED, {"node": node_id, "now": now})
+        if cursor.rowcount == 0:
+            return
     rows = {
         told.name: NodeBackend(
             node_id=node_id,
