@@ -96,11 +96,11 @@ UPDATE backendops_pendingbackendop op
 RETURNING op.id
 """
 
-# A node told what it has. The row is held from here to the end of the transaction, and an answer
-# older than what is known changes nothing.
+# Nodes told what they have. Their rows are held from here to the end of the transaction, and an
+# answer older than what is known changes nothing.
 OBSERVED = """
 INSERT INTO backendops_nodeinventory AS known (node_id, observed_at, asked_at, error)
-VALUES (%(node)s, %(now)s, %(now)s, '')
+SELECT node_id, %(now)s, %(now)s, '' FROM unnest(%(nodes)s::uuid[]) AS told (node_id) ORDER BY 1
     ON CONFLICT (node_id) DO UPDATE
    SET observed_at = EXCLUDED.observed_at, asked_at = EXCLUDED.asked_at, error = ''
  WHERE known.observed_at IS NULL OR known.observed_at <= EXCLUDED.observed_at
