@@ -18,13 +18,14 @@ from clustermgr.lib.errors import (
     Interrupted,
     InvalidInput,
     NodeRefused,
+    NodeRestarted,
     NodeUnreachable,
     NodeVanished,
     NotConnected,
 )
 from nodes import wire
 from nodes.gateway import NodeGateway
-from nodes.models import NodeModel
+from nodes.models import BackendNode, NodeModel
 from nodes.outcomes import RefusedAfterStopping
 from nodes.services import lifecycle, replicas
 
@@ -61,6 +62,8 @@ def _not_answered(op: PendingBackendOp, fault: BusError, *, now: datetime) -> No
         case NodeUnreachable() if inventory.is_newcomer(op.node, now=now):
             words = f"{op.node.name} was only just let in and does not listen yet."
             settling.put_back(op, words, now=now, due_at=now + AGAIN_AFTER)
+        case NodeRestarted():  # it is back already, and what it was at died with it
+            settling.failed(op, str(fault), now=now)
         case NodeUnreachable() | NodeVanished():
             lifecycle.mark_unreachable(op.node_id, now=now, reason=str(fault))
             settling.failed(op, str(fault), now=now)
@@ -146,7 +149,8 @@ def _ask(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
     """Ask the node and wait; what is worth a note comes back."""
     match op.verb:
         case Verb.DELETE:
-            _forget(op, gateway.delete(op.node_id, backend=op.backend).stopped)
+            done = gateway.delete(op.node_id, backend=op.backend, restarted=_restarted(op))
+            _forget(op, done.stopped)
             return ""
         case Verb.STOP:
             return _stop(op, gateway=gateway)
@@ -160,6 +164,22 @@ class _Source(TypedDict):
     alias: str
     galleries: list[wire.Gallery]
     op_id: str
+    restarted: Callable[[], bool] | None
+
+
+def _restarted(op: PendingBackendOp) -> Callable[[], bool] | None:
+    """Whether another process is the worker by now; LocalAI's do not tell which one they are."""
+    asked = op.node.boot_id
+    if not asked:
+        return None
+
+    def restarted() -> bool:
+        try:
+            return BackendNode.objects.filter(pk=op.node_id).exclude(boot_id=asked).exists()
+        finally:
+            connection.close()
+
+    return restarted
 
 
 def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
@@ -170,6 +190,7 @@ def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
         alias=op.alias,
         galleries=[wire.Gallery(name=g["name"], url=g["url"]) for g in op.galleries],
         op_id=op.wire_id,
+        restarted=_restarted(op),
     )
 
     def hear(tick: wire.InstallProgress) -> None:
