@@ -40,11 +40,12 @@ def apply(op_id: int, fence: int, *, gateway: NodeGateway, desk: Desk, clock: Cl
     op = _take(op_id, fence, by=desk.name, now=clock())
     if op is None:
         return False
+    sent_before = op.sent_at
     with desk.holding(op):
         try:
             _carry_out(op, gateway=gateway, desk=desk, clock=clock)
         except BusError as fault:
-            _not_answered(op, fault, now=clock())
+            _not_answered(op, fault, sent_before=sent_before, now=clock())
         except NodeRefused as refusal:
             _refused(op, refusal, gateway=gateway, clock=clock)
         except InvalidInput as nonsense:
@@ -52,16 +53,19 @@ def apply(op_id: int, fence: int, *, gateway: NodeGateway, desk: Desk, clock: Cl
     return True
 
 
-def _not_answered(op: PendingBackendOp, fault: BusError, *, now: datetime) -> None:
+def _not_answered(
+    op: PendingBackendOp, fault: BusError, *, sent_before: datetime | None, now: datetime
+) -> None:
     """Each kind of silence means something else."""
+    soon = now + AGAIN_AFTER
     match fault:
         case NotConnected():
-            settling.put_back(op, str(fault), now=now, due_at=now + AGAIN_AFTER)
+            settling.put_back(op, str(fault), now=now, due_at=soon, sent_at=sent_before)
         case Interrupted():
             let_go(op, now=now)
         case NodeUnreachable() if inventory.is_newcomer(op.node, now=now):
             words = f"{op.node.name} was only just let in and does not listen yet."
-            settling.put_back(op, words, now=now, due_at=now + AGAIN_AFTER)
+            settling.put_back(op, words, now=now, due_at=soon, sent_at=sent_before)
         case NodeRestarted():  # it is back already, and what it was at died with it
             settling.failed(op, str(fault), now=now)
         case NodeUnreachable() | NodeVanished():
@@ -78,7 +82,8 @@ def let_go(op: PendingBackendOp, *, now: datetime) -> None:
     remembers the op by its id (ours do, and they are the ones with a boot id).
     """
     if op.sent_at is None or op.verb == Verb.INSTALL or op.node.boot_id:
-        settling.put_back(op, "Our process ended; going on.", now=now, due_at=now)
+        words = "Our process ended; going on."
+        settling.put_back(op, words, now=now, due_at=now, sent_at=op.sent_at)
     else:
         settling.unconfirmed(op, "Our process ended before the node had answered.", now=now)
 
@@ -226,7 +231,9 @@ def _stop(op: PendingBackendOp, *, gateway: NodeGateway) -> str:
             wire.ProcessKey(model_id=process.model_id, replica_index=process.replica_index)
         )
     _forget(op, tuple(stopped))
-    return f"{len(stopped)} processes stopped." if stopped else "Nothing was running."
+    if not stopped:
+        return "Nothing was running."
+    return f"{len(stopped)} process{'es' if len(stopped) > 1 else ''} stopped."
 
 
 def _forget(op: PendingBackendOp, stopped: tuple[wire.ProcessKey, ...]) -> None:

@@ -65,13 +65,24 @@ def unconfirmed(op: PendingBackendOp, why: str, *, now: datetime) -> bool:
 
 
 @transaction.atomic
-def put_back(op: PendingBackendOp, why: str, *, now: datetime, due_at: datetime) -> bool:
-    """Nothing happened, or asking again is harmless: due again, and no attempt is counted."""
+def put_back(
+    op: PendingBackendOp,
+    why: str,
+    *,
+    now: datetime,
+    due_at: datetime,
+    sent_at: datetime | None,
+) -> bool:
+    """Nothing happened, or asking again is harmless: due again, and no attempt is counted.
+
+    `sent_at` is since when the node may be at it all the same; None: it never heard of it.
+    """
     rows = _current(op)
     told: dict[str, Any] = {"lease_until": None, "claimed_by": "", "note": why[:500]}
+    told["sent_at"] = sent_at
     if changes.change(rows, OpState.QUEUED, now=now, due_at=due_at, **told):
         return True
-    if op.sent_at is None:
+    if sent_at is None:
         return _cancelled_meanwhile(op, "The node was never told.", now=now)
     return _leave_cancelling(op, now=now)
 
