@@ -15,4 +15,4 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 
 app = Celery("clustermgr")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["clustermgr", "nodes", "backendops"])
+app.autodiscover_tasks(["clustermgr", "nodes", "backendops", "scheduling"])

@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "nodes",
     "backendops",
+    "scheduling",
 ]
 
 MIDDLEWARE = [

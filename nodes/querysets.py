@@ -103,6 +103,7 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
         return self.filter(
             state=ReplicaState.LOADED,
             suspect_since=None,
+            outdated_at=None,
             node__retired_at=None,
             node__approved_at__isnull=False,
             node__liveness=Liveness.HEALTHY,

@@ -1,0 +1,1 @@
+"""WISHES: which models should run where; decisions about it, and the work of making it so."""

@@ -8,6 +8,8 @@ from backendops.states import OUTSTANDING, OpState, Verb
 from nodes.models import BackendNode, JoinToken, NodeModel
 from nodes.states import ReplicaState
 from nodes.wire import RegisterRequest
+from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
+from scheduling.states import Cause
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 GIB = 2**30
@@ -104,3 +106,45 @@ def make_operation(*ops: PendingBackendOp, **changes: Any) -> Operation:
     operation = Operation.objects.create(**{**values, **changes})
     operation.ops.set(ops)
     return operation
+
+
+def make_model(name: str = "llama", **changes: Any) -> ModelLoadInfo:
+    """A model's definition on the reference backend."""
+    values: dict[str, Any] = {
+        "model_name": name,
+        "backend": "reference",
+        "options": {"Model": name},
+        "config_revision": "r1",
+        "created_at": NOW,
+        "created_by": "tests",
+        "updated_at": NOW,
+        "updated_by": "tests",
+    }
+    return ModelLoadInfo.objects.create(**{**values, **changes})
+
+
+def make_rule(model: str = "llama", **changes: Any) -> ModelSchedulingConfig:
+    values: dict[str, Any] = {
+        "model_name": model,
+        "created_at": NOW,
+        "updated_at": NOW,
+        "updated_by": "tests",
+    }
+    return ModelSchedulingConfig.objects.create(**{**values, **changes})
+
+
+def make_job(node: BackendNode, model: str = "llama", index: int = 0, **changes: Any) -> LoadJob:
+    """A pending load of that slot; no replica row holds it yet."""
+    values: dict[str, Any] = {
+        "model_name": model,
+        "config_revision": "r1",
+        "backend": "reference",
+        "node": node,
+        "replica_index": index,
+        "cause": Cause.FLOOR,
+        "requested_by": "tests",
+        "created_at": NOW,
+        "changed_at": NOW,
+        "due_at": NOW,
+    }
+    return LoadJob.objects.create(**{**values, **changes})

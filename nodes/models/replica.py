@@ -39,6 +39,8 @@ class NodeModel(models.Model):
     # The worker registered again and did not say whether it is the same process: not routable
     # until `models.running` has confirmed the row.
     suspect_since = models.DateTimeField(null=True, blank=True)
+    # Its model was edited since: it serves nobody, and is replaced
+    outdated_at = models.DateTimeField(null=True, blank=True)
     cleanup_error = models.TextField(blank=True)
     cleanup_attempts = models.PositiveIntegerField(default=0)
     cleanup_next_retry_at = models.DateTimeField(null=True, blank=True)

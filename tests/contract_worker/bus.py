@@ -32,6 +32,9 @@ class Bus:
         self._client = client
         self.node_id = node_id
 
+    def close(self) -> None:
+        self._background.run(self._client.close())
+
     def subject(self, path: str) -> str:
         return f"nodes.{self.node_id.translate(TOKEN)}.{path}"
 

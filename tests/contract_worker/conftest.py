@@ -99,6 +99,7 @@ def _ours(background: Background, connect: Connect, cleanup: ExitStack, home: Pa
     worker.start()
     cleanup.callback(worker.kill)
     bus = connect(server.url, plane.node_id)
+    cleanup.callback(bus.close)  # before its server goes: a client that redials is hard to close
     until(bus.listens)
     return Target(
         bus=bus,
