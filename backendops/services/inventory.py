@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from backendops import statements
 from backendops.models import NodeBackend, NodeInventory
@@ -91,8 +92,9 @@ def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime)
 
 
 def newcomers(*, now: datetime) -> list[UUID]:
-    """Let in and not heard yet: a worker listens a moment after it was told, and no sooner."""
-    unheard = BackendNode.objects.filter(inventory__observed_at=None)
+    """Let in, or back, and not heard yet: a worker registers a moment before it listens."""
+    back = Q(recoveries__0__gt=now - NEWCOMER_FOR) & ~Q(inventory__error="")
+    unheard = BackendNode.objects.filter(Q(inventory__observed_at=None) | back)
     lately = unheard.filter(inventory__asked_at__gt=now - NEWCOMER_ASKED_EVERY)
     nodes = unheard.approved().backends().online().exclude(pk__in=lately.values("pk"))
     return list(nodes.order_by("pk").values_list("pk", flat=True))
@@ -100,9 +102,12 @@ def newcomers(*, now: datetime) -> list[UUID]:
 
 def is_newcomer(node: BackendNode, *, now: datetime) -> bool:
     """Whether that nobody listens may only mean that nobody listens yet."""
-    if node.approved_at is None or now - node.approved_at > NEWCOMER_FOR:
+    if node.approved_at is None:
         return False
-    return not NodeInventory.objects.filter(node=node, observed_at__isnull=False).exists()
+    came = max([node.approved_at, *node.recoveries])
+    if now - came > NEWCOMER_FOR:
+        return False
+    return not NodeInventory.objects.filter(node=node, observed_at__gte=came).exists()
 
 
 def note_silence(node_id: UUID, why: BusError | NodeRefused, *, now: datetime) -> None:

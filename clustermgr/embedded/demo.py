@@ -71,6 +71,7 @@ def workers(
                 cwd=ROOT,
                 ready=_answers(port - 1),
                 grace=20,
+                guest=True,
             )
         )
     return parts
