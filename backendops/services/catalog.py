@@ -73,7 +73,7 @@ def resolve(order: Order) -> Order:
 
     `<gallery>@<name>` must name one of ours. A plain name that one of them has is taken from
     there, so that what the catalog shows is what gets installed; any other is left to the
-    workers' own galleries.
+    workers' own galleries. So is one of a gallery in our own files: other machines have none.
     """
     gallery, at, name = order.backend.partition("@")
     if at:
@@ -83,7 +83,11 @@ def resolve(order: Order) -> Order:
     places = dict(
         GalleryBackend.objects.filter(name=order.backend).values_list("gallery", "gallery_url")
     )
-    having = [source for source in sources() if source.name in places]
+    having = [
+        source
+        for source in sources()
+        if source.name in places and source.url.startswith(("http://", "https://"))
+    ]
     return replace(order, galleries=(_ref(having[0]),)) if having else order
 
 

@@ -35,7 +35,8 @@ def retry(operation: Operation, *, by: str, now: datetime) -> Placed:
     )
     target = Target(nodes=tuple(op.node_id for op in ops), despite_mismatch=True)
     placed = requesting.place(order, target, by=by, now=now, retry_of=operation)
-    _dismiss(operation, by=by, now=now)
+    if placed.operation != operation:  # else it is under way again itself
+        _dismiss(operation, by=by, now=now)
     return placed
 
 

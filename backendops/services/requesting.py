@@ -90,6 +90,7 @@ def _place(
     sorting = _sort(order, chosen)
     if (same := _same_work(sorting)) is not None and not key:
         _nudge(sorting.joined, now=now)
+        _bring_back(same)
         return Placed(operation=same, created=False)
     if not sorting.fresh and not sorting.joined:
         raise BlockedByOperation(" ".join(skip.why for skip in sorting.blocked[:5]))
@@ -111,6 +112,13 @@ def _place(
     _remember(operation, sorting, by=by, now=now)
     after_commit("backendops.dispatch")
     return Placed(operation=operation, created=True)
+
+
+def _bring_back(operation: Operation) -> None:
+    """Somebody had dismissed it and it is wanted again: how it ends is to be seen."""
+    dismissed = Operation.objects.filter(pk=operation.pk, acknowledged_at__isnull=False)
+    if dismissed.update(acknowledged_at=None, acknowledged_by=""):
+        operation.refresh_from_db()
 
 
 def _repeated(known: Operation, wish: str) -> Placed:

@@ -31,3 +31,10 @@ def galleries(settings: Settings, tmp_path: Path) -> Galleries:
         catalog.check(now=NOW)
 
     return configure
+
+
+def publish(settings: Settings) -> None:
+    """Give the galleries that were read addresses that other machines can reach."""
+    known = settings.CLUSTER.backend_galleries
+    public = tuple(replace(one, url=f"https://{one.name}.example/index.yaml") for one in known)
+    settings.CLUSTER = replace(settings.CLUSTER, backend_galleries=public)

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from backendops.models import NodeBackend, Operation, PendingBackendOp
 from backendops.services import upgrades
@@ -8,7 +9,7 @@ from backendops.states import OpState, Verb
 from nodes.models import BackendNode
 from nodes.states import Liveness
 from tests.api.clients import Caller, read
-from tests.backendops_api.conftest import Galleries
+from tests.backendops_api.conftest import Galleries, publish
 from tests.factories import NOW, make_node, make_op, make_operation, make_pending
 
 pytestmark = pytest.mark.django_db
@@ -135,8 +136,9 @@ def test_upgrade_all_shows_first_what_it_would_do(root: Caller, outdated: None) 
 
 
 def test_upgrade_all_orders_them_and_one_refusal_stops_no_other(
-    root: Caller, outdated: None
+    root: Caller, outdated: None, settings: Settings
 ) -> None:
+    publish(settings)
     busy = BackendNode.objects.get(name="b")
     make_op(busy, "whisper", verb=Verb.DELETE, state=OpState.RUNNING)
     told = read(root.post("/api/backends/upgrade-all", {"reason": "monthly"}))["upgrades"]

@@ -18,7 +18,7 @@ from backendops.states import Verb
 from clustermgr.checks import galleries_can_be_reached
 from clustermgr.conf import ClusterSettings, GallerySource
 from clustermgr.lib.errors import InvalidInput
-from tests.backendops_api.conftest import Galleries
+from tests.backendops_api.conftest import Galleries, publish
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -156,10 +156,21 @@ def test_a_gallerys_name_before_the_backend_is_looked_up(galleries: Galleries) -
         catalog.resolve(Order.of(Verb.INSTALL, backend="edge@"))
 
 
-def test_a_plain_name_comes_from_the_first_gallery_that_has_it(galleries: Galleries) -> None:
+def test_a_plain_name_comes_from_the_first_gallery_that_has_it(
+    galleries: Galleries, settings: Settings
+) -> None:
     galleries(main=[{"name": "llama-cpp"}], edge=[{"name": "llama-cpp"}, {"name": "new"}])
+    publish(settings)
     first = [catalog.resolve(Order.of(Verb.INSTALL, backend=name)) for name in ("llama-cpp", "new")]
     assert [ref.name for order in first for ref in order.galleries] == ["main", "edge"]
+
+
+def test_a_gallery_in_our_own_files_is_not_sent_to_machines_that_lack_it(
+    galleries: Galleries,
+) -> None:
+    galleries(main=[{"name": "llama-cpp"}])
+    order = Order.of(Verb.INSTALL, backend="llama-cpp")
+    assert catalog.resolve(order) == order
 
 
 def test_what_needs_no_gallery_is_left_as_it_is(galleries: Galleries) -> None:
