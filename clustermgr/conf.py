@@ -114,6 +114,10 @@ class ClusterSettings:
     keep_history_for: timedelta = timedelta(days=365)
     history_tidy_every: timedelta = timedelta(hours=1)
 
+    # Scheduling rules that every start restores: a JSON list, and the path of a YAML list
+    model_scheduling: str = ""
+    model_scheduling_config: str = ""
+
     @property
     def longest_answer(self) -> timedelta:
         """Whoever was asked anything has answered by then, or nobody waits for it any more."""
