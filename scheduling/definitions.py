@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Self
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
 from clustermgr.lib.errors import InvalidInput
 from clustermgr.lib.text import checked
@@ -34,6 +34,7 @@ _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:-]*")
 INT32 = (-(2**31), 2**31 - 1)
 
 Options = dict[str, Any]
+Kind = Any  # a message's Descriptor: python's, or that of protobuf's C library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,7 @@ def _bounded(count: int, field: str) -> int:
     return count
 
 
-def _message(given: object, kind: Descriptor, where: str) -> Options:
+def _message(given: object, kind: Kind, where: str) -> Options:
     if not isinstance(given, Mapping):
         raise InvalidInput(f"{where.rstrip('.') or 'options'} must be an object.")
     found: Options = {}
@@ -231,7 +232,7 @@ READERS: dict[int, Callable[[object, str], Any]] = {
 }
 
 
-def _meant(options: Options, kind: Descriptor) -> Options:
+def _meant(options: Options, kind: Kind) -> Options:
     """What the wire would carry: numbers with a fraction have 32 bits there."""
     meant: Options = {}
     for key, value in options.items():
