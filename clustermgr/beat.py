@@ -17,6 +17,10 @@ NODEOPS = (
     "backendops.read_galleries",
     "backendops.refresh_inventory",
     "backendops.send_cancel",
+    "scheduling.observe",
+    "scheduling.run_job",
+    "scheduling.stop_replica",
+    "scheduling.settle_stray",
 )
 
 
@@ -33,6 +37,8 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "backendops.refresh_inventory": cluster.inventory_every,
         "backendops.read_galleries": cluster.galleries_every,
         "backendops.tidy": cluster.history_tidy_every,
+        "scheduling.reap_jobs": cluster.jobs_reap_every,
+        "scheduling.observe": cluster.observe_every,
     }
     return {
         name: {

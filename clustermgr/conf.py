@@ -110,6 +110,16 @@ class ClusterSettings:
     ops_reap_every: timedelta = timedelta(seconds=10)
     ops_check_every: timedelta = timedelta(seconds=20)
     inventory_every: timedelta = timedelta(minutes=5)
+    # Loads: how many at once, how long one may take (its size decides), and what is looked after
+    loads_at_once: int = 40
+    load_lease: timedelta = timedelta(seconds=45)
+    load_within: timedelta = timedelta(minutes=5)
+    load_within_per_gib: timedelta = timedelta(seconds=20)
+    load_within_at_most: timedelta = timedelta(hours=6)
+    jobs_reap_every: timedelta = timedelta(seconds=10)
+    # What workers really run: how often they are asked, and how long an unknown process may stay
+    observe_every: timedelta = timedelta(seconds=30)
+    stray_grace: timedelta = timedelta(minutes=2)
     # The record of operations: what ended and was dismissed is kept for this long
     keep_history_for: timedelta = timedelta(days=365)
     history_tidy_every: timedelta = timedelta(hours=1)

@@ -6,3 +6,13 @@ from django.apps import AppConfig
 class SchedulingConfig(AppConfig):
     name = "scheduling"
     verbose_name = "Models"
+
+    def ready(self) -> None:
+        from nodes.services import draining
+        from nodes.signals import replica_unloading
+        from scheduling.receivers import on_replica_unloading
+        from scheduling.services import surging
+
+        uid = "scheduling.replica_unloading"
+        replica_unloading.connect(on_replica_unloading, dispatch_uid=uid)
+        draining.ask_before_stopping(surging.needed)
