@@ -135,6 +135,10 @@ class LoadJob(models.Model):
     replica = models.OneToOneField(
         NodeModel, null=True, blank=True, on_delete=models.SET_NULL, related_name="load_job"
     )
+    # What goes when this one has come: a move
+    replaces = models.ForeignKey(
+        NodeModel, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
     cause = models.CharField(max_length=16, choices=Cause)
     requested_by = models.CharField(max_length=150)
 

@@ -1,19 +1,16 @@
 """Models: what they are, over HTTP."""
 
-from typing import Any
-
-import yaml
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
-from clustermgr.lib.errors import InvalidInput
 from nodes.api.base import IF_MATCH, PAGING, OperatorView, findable, operator_schema, truth
 from scheduling.api.serializers import DeletedOut, ImportedOut, ImportIn, ModelIn, ModelOut
 from scheduling.api.shapes import Json, model_json
 from scheduling.definitions import Definition, keys_of
+from scheduling.importing import read_yaml
 from scheduling.models import ModelLoadInfo
 from scheduling.services import defining, standing
 
@@ -111,16 +108,6 @@ class ModelView(OperatorView):
             expected_version=self.expected_version(),
         )
         return _answer(edited.model)
-
-
-def read_yaml(text: str) -> Any:
-    """A list of models as people write it in a file; JSON is YAML, too."""
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" in line {where.line + 1}" if where else ""
-        raise InvalidInput(f"This is no YAML{line}.") from error
 
 
 def _shown(models: list[ModelLoadInfo]) -> list[Json]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.contrib.admin.utils import quote
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -31,6 +32,16 @@ class Row:
     @property
     def name(self) -> str:
         return self.standing.name
+
+    @property
+    def names(self) -> list[str]:
+        """What a page about this one alone asks for."""
+        return [self.standing.name]
+
+    @property
+    def quoted(self) -> str:
+        """As the admin's addresses have it."""
+        return quote(self.standing.name)
 
 
 def rows(names: Iterable[str], *, now: datetime) -> list[Row]:

@@ -124,11 +124,11 @@ def delete(
     """Forget the model; by force also its rule, and its replicas are unloaded. Says how many."""
     model = _held(name, expected_version=expected_version)
     rule = ModelSchedulingConfig.objects.filter(model_name=name)
-    replicas = NodeModel.objects.filter(model_name=name)
     if not force:
-        _refuse_if_wanted(name, ruled=rule.exists(), replicas=replicas.count())
+        replicas = NodeModel.objects.filter(model_name=name).count()
+        _refuse_if_wanted(name, ruled=rule.exists(), replicas=replicas)
     rule.delete()
-    count = stopping.stop_all(replicas, by=by, now=now)
+    count = stopping.stop_all(name, by=by, now=now, force=True)
     told = _told(definition_of(model))
     model.delete()
     events.record(

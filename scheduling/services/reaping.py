@@ -13,7 +13,7 @@ from nodes.services import announce
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob
 from scheduling.querysets import LoadJobQuerySet
-from scheduling.services import jobs, reserving, unloading
+from scheduling.services import jobs, moving, reserving, unloading
 from scheduling.states import ACTIVE, HELD, JobState
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ def reap(*, now: datetime) -> int:
     found = _take_over(now=now) + _end_pointless(now=now) + _stop_orphans(now=now)
     reserving.end_reported(now=now)
     found += reserving.mend()
+    moving.finish(now=now)
     _ring(now=now)
     if found:
         log.info("stuck loads set right", extra={"found": found})
