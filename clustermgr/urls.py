@@ -15,6 +15,7 @@ urlpatterns = [
     path("readyz", readyz),
     path("metrics", MetricsView.as_view()),
     path("api/", include("nodes.api.urls")),
+    path("api/", include("scheduling.api.urls")),
     path("api/", include(operations.api)),
     path("backends/", include(operations.plain)),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),

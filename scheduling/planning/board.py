@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from uuid import UUID
 
 from scheduling.planning import filters
 from scheduling.planning.orders import Order
@@ -61,7 +62,13 @@ class Board:
 
     def leave(self, replica: ReplicaView) -> None:
         """A replica begins to go; its slot and memory stay taken until it is gone."""
-        self.spots[replica.node].leaving += 1
+        spot = self.spots.get(replica.node)
+        if spot is not None:
+            spot.leaving += 1
+
+    def name(self, node: UUID) -> str:
+        spot = self.spots.get(node)
+        return spot.view.name if spot else "a node that is gone"
 
     def _opened(self) -> tuple[Spot, ...]:
         if self._open is None:

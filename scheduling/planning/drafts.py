@@ -36,6 +36,7 @@ class Draft:
                 replica=row.id,
                 model=row.model,
                 node=row.node,
+                node_name=self.board.name(row.node),
                 index=row.slot,
                 cause=cause,
                 reason=reason,

@@ -51,6 +51,7 @@ class Unload:
     replica: UUID
     model: str
     node: UUID
+    node_name: str
     index: int
     cause: Cause
     reason: str

@@ -94,7 +94,7 @@ def replicas(draw: st.DrawFn, on: NodeView, name: str, slot: int) -> ReplicaView
         name,
         slot,
         state=draw(mostly(ReplicaState.LOADED, *ReplicaState)),
-        in_flight=draw(st.sampled_from([0, 1, 3])),
+        in_flight=draw(st.sampled_from([0, 0, 1, 3])),
         last_used=draw(moments),
         created_at=NOW - timedelta(hours=2),
         revision=draw(mostly("r1", "r2", "")),

@@ -154,7 +154,7 @@ def test_a_model_that_fails_or_cannot_be_read_is_left_alone(view: ClusterView) -
 def test_the_laws_are_tried_on_clusters_where_something_happens() -> None:
     causes: set[str] = set()
 
-    @settings(max_examples=300, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=1000, deadline=None, database=None, derandomize=True)
     @given(clusters())
     def look(view: ClusterView) -> None:
         done = plan(view)

@@ -1,0 +1,1 @@
+"""What programs ask of models and rules."""

@@ -1,0 +1,13 @@
+"""What the facts of nodes mean for rules. A receiver may nudge; the next tick would do it too."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from clustermgr.lib.queue import after_commit
+from scheduling.services import hunger
+
+
+def on_capacity_changed(**_: Any) -> None:
+    """What did not fit may fit now: nobody waits for the end of a pause, nor for the clock."""
+    if hunger.try_again(now=datetime.now(UTC)):
+        after_commit("scheduling.reconcile")
