@@ -32,6 +32,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "nodes.finish_drains": cluster.drain_check_every,
         "nodes.tidy": cluster.tidy_every,
         "nodes.push_revocations": cluster.tidy_every,
+        "scheduling.reconcile": cluster.reconcile_every,
         "backendops.drain": cluster.ops_every,
         "backendops.reap": cluster.ops_reap_every,
         "backendops.refresh_inventory": cluster.inventory_every,

@@ -66,6 +66,7 @@ class ClusterSettings:
     sweep_every: timedelta = timedelta(seconds=15)
     drain_check_every: timedelta = timedelta(seconds=5)
     tidy_every: timedelta = timedelta(seconds=30)
+    reconcile_every: timedelta = timedelta(seconds=30)
 
     galleries_every: timedelta = timedelta(minutes=1)  # looks which of them are due
 
@@ -88,6 +89,12 @@ class ClusterSettings:
     flap_limit: int = 3
     flap_window: timedelta = timedelta(minutes=10)
     quarantine_for: timedelta = timedelta(minutes=10)
+
+    # Models: a replica unused for so long may go; a rule that cannot be kept for so long is
+    # told, and tried again only after a pause or when something changes
+    idle_after: timedelta = timedelta(minutes=5)
+    starved_after: timedelta = timedelta(seconds=90)
+    starved_pause: timedelta = timedelta(minutes=5)
 
     # How long a worker may take to answer; then it counts as silent, not as failed
     install_timeout: timedelta = timedelta(minutes=15)

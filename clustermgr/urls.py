@@ -6,7 +6,6 @@ from drf_spectacular.views import SpectacularAPIView
 from backendops.api import urls as operations
 from clustermgr.health import healthz, readyz
 from clustermgr.views import DocsView, MetricsView, NothingHere
-from scheduling.api import urls as wishes
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
@@ -15,7 +14,7 @@ urlpatterns = [
     path("healthz", healthz),
     path("readyz", readyz),
     path("metrics", MetricsView.as_view()),
-    path("api/", include(wishes.api)),
+    path("api/", include("scheduling.api.urls")),  # before nodes: see there
     path("api/", include("nodes.api.urls")),
     path("api/", include(operations.api)),
     path("backends/", include(operations.plain)),

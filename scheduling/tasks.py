@@ -7,9 +7,15 @@ from django.utils import timezone
 
 from clustermgr.lib.bus import default_bus
 from nodes.gateway import NodeGateway
-from scheduling.services import loading, observing, reaping, strays, unloading
+from scheduling.services import loading, observing, reaping, reconciling, strays, unloading
 from scheduling.services.desk import default_desk
 from scheduling.services.loading import Hands
+
+
+@shared_task(name="scheduling.reconcile", ignore_result=True)
+def reconcile() -> None:
+    """Bring what runs closer to what should."""
+    reconciling.tick(now=timezone.now())
 
 
 @shared_task(name="scheduling.run_job", ignore_result=True)

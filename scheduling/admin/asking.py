@@ -5,12 +5,25 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from scheduling.presenting import rows
+from clustermgr.lib.errors import NotFound
+from scheduling.services import asking
+
+MOST_VERDICTS = 200
 
 
 def why(request: HttpRequest) -> HttpResponse:
+    """Asked of the planner at this moment; nothing is changed by it."""
     if not request.user.has_perm("scheduling.view_placementdecision"):
         raise PermissionDenied
     name = request.GET.get("model", "").replace("\x00", "")
-    [row] = rows.rows([name], now=timezone.now())
-    return render(request, "console/models/_answer.html", {"row": row})
+    try:
+        answer = asking.why(name, now=timezone.now())
+    except NotFound as refusal:
+        return render(request, "console/models/_answer.html", {"refusal": str(refusal)})
+    verdicts = [one.as_json() for one in answer.verdicts[:MOST_VERDICTS]]
+    context = {
+        "answer": answer,
+        "verdicts": verdicts,
+        "more": max(len(answer.verdicts) - MOST_VERDICTS, 0),
+    }
+    return render(request, "console/models/_answer.html", context)

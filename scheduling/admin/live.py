@@ -25,7 +25,7 @@ def fragment(request: HttpRequest) -> HttpResponse:
     parts = [rows.cell(name, row, oob=True) for row in found for name in rows.LIVE]
     if "running" in request.GET and names and request.user.has_perm("nodes.view_nodemodel"):
         context = {**modelpage.running(names[0], request=request), "oob": True}
-        parts.append(render_to_string("console/models/_running.html", context, request))  # type: ignore[arg-type]
+        parts.append(render_to_string("console/models/_running.html", context, request))
     return HttpResponse("".join(parts), headers=MARK)
 
 

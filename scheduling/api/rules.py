@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from nodes.api.base import IF_MATCH, OperatorView, operator_schema
 from scheduling import rules
-from scheduling.api.serializers import RuleIn, RuleOut
+from scheduling.api.serializers import SchedulingRuleIn, SchedulingRuleOut
 from scheduling.api.shapes import rule_json
 from scheduling.models import ModelSchedulingConfig
 from scheduling.services import policies, standing
@@ -20,7 +20,9 @@ VIEW = "scheduling.view_modelschedulingconfig"
 class RulesView(OperatorView):
     needs = {"GET": VIEW, "POST": EDIT}
 
-    @operator_schema("listSchedulingRules", "Every rule, by its model's name", RuleOut(many=True))
+    @operator_schema(
+        "listSchedulingRules", "Every rule, by its model's name", SchedulingRuleOut(many=True)
+    )
     def get(self, request: Request) -> Response:
         names = ModelSchedulingConfig.objects.order_by("model_name")
         found = standing.of(names.values_list("model_name", flat=True))
@@ -29,8 +31,8 @@ class RulesView(OperatorView):
     @operator_schema(
         "putSchedulingRule",
         "Create or replace a model's rule",
-        RuleOut,
-        body=RuleIn,
+        SchedulingRuleOut,
+        body=SchedulingRuleIn,
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
@@ -47,7 +49,7 @@ class RulesView(OperatorView):
 class RuleView(OperatorView):
     needs = {"GET": VIEW, "DELETE": EDIT}
 
-    @operator_schema("getSchedulingRule", "One model's rule", RuleOut)
+    @operator_schema("getSchedulingRule", "One model's rule", SchedulingRuleOut)
     def get(self, request: Request, model_name: str) -> Response:
         return _answer(policies.find(model_name))
 

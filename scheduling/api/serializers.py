@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from nodes.api.fields import ByteCount, Text, Whole
 from nodes.states import ReplicaState, TaintEffect
+from scheduling.api.planning_shapes import VerdictOut
 from scheduling.states import Cause, JobState, RoutePolicy, Strategy
 
 OBJECT = {"type": "object", "additionalProperties": True}
@@ -36,7 +37,7 @@ class Pairs(serializers.JSONField):
     """LocalAI's selector: an object of pairs, or that in a string."""
 
 
-class RuleIn(serializers.Serializer):
+class SchedulingRuleIn(serializers.Serializer):
     model_name = Text(required=False, allow_null=True, allow_blank=True)
     node_selector = Pairs(required=False, allow_null=True)
     selector = Text(required=False, allow_null=True, allow_blank=True)
@@ -53,7 +54,7 @@ class RuleIn(serializers.Serializer):
     strategy = Text(required=False, allow_null=True)
 
 
-class RuleOut(serializers.Serializer):
+class SchedulingRuleOut(serializers.Serializer):
     """LocalAI's rule, then what only we know."""
 
     id = serializers.UUIDField()
@@ -126,7 +127,7 @@ class ModelOut(serializers.Serializer):
     unloading = serializers.IntegerField()
     why = serializers.CharField(help_text="Why it is not as wished for; empty where it is.")
     since = serializers.DateTimeField(allow_null=True)
-    rule = RuleOut(allow_null=True)
+    rule = SchedulingRuleOut(allow_null=True)
 
 
 class ImportedOut(serializers.Serializer):
@@ -184,14 +185,6 @@ class LoadJobOut(serializers.Serializer):
     last_error = serializers.CharField()
 
 
-class VerdictOut(serializers.Serializer):
-    node = serializers.CharField(allow_null=True)
-    name = serializers.CharField()
-    fits = serializers.BooleanField()
-    why = serializers.CharField()
-    score = serializers.FloatField(allow_null=True)
-
-
 class DecisionOut(serializers.Serializer):
     id = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -244,7 +237,7 @@ class UnloadIn(serializers.Serializer):
 
 class MoveIn(serializers.Serializer):
     node = Text(max_length=255)
-    to = Text(max_length=255, required=False, allow_blank=True, default="")
+    to = Text(max_length=255)
     replica_index = Whole(required=False, allow_null=True, min_value=0, max_value=2**31 - 1)
 
 

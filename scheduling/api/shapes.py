@@ -179,17 +179,7 @@ def decision_json(decision: PlacementDecision) -> Json:
         "job": decision.job_id,
         "summary": decision.summary,
         "smallest_fix": decision.smallest_fix,
-        "verdicts": [verdict_json(one) for one in decision.verdicts],
-    }
-
-
-def verdict_json(verdict: Json) -> Json:
-    return {
-        "node": verdict.get("node"),
-        "name": verdict.get("name", ""),
-        "fits": bool(verdict.get("fits")),
-        "why": verdict.get("why", ""),
-        "score": verdict.get("score"),
+        "verdicts": decision.verdicts,
     }
 
 

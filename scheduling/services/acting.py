@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from django.db import transaction
+from django.db.models import Q
 
 from clustermgr.lib.errors import Conflict, InvalidInput, NotFound
 from clustermgr.lib.text import uuid_in
@@ -17,10 +17,7 @@ def node_called(text: str) -> BackendNode:
     """A node by its name or its id."""
     key = uuid_in(text)
     clean = text.replace("\x00", "")
-    found = BackendNode.objects.present().filter(pk=key) if key else None
-    node = (found.first() if found else None) or (
-        BackendNode.objects.present().filter(name=clean).first()
-    )
+    node = BackendNode.objects.present().filter(Q(name=clean) | Q(pk=key)).first()
     if node is None:
         raise NotFound(f"There is no node {text}.")
     return node
@@ -33,7 +30,6 @@ def load(model_name: str, *, by: str, now: datetime, node: str = "") -> LoadJob:
     return placing.place(name, cause=Cause.OPERATOR, by=by, now=now, node=where)
 
 
-@transaction.atomic
 def move(replica: NodeModel, *, to: str, by: str, now: datetime) -> LoadJob:
     """Load the model on another node; this replica serves until that is done, and goes then."""
     if not to.strip():
@@ -43,6 +39,7 @@ def move(replica: NodeModel, *, to: str, by: str, now: datetime) -> LoadJob:
         raise Conflict(f"{replica.process_key} is on {where.name} already.")
     if replica.state != ReplicaState.LOADED:
         raise Conflict(f"{replica.process_key} is {replica.state}; only a loaded one can move.")
+    # A transaction of its own, whose refusals are raised after it
     job = placing.place(replica.model_name, cause=Cause.OPERATOR, by=by, now=now, node=where)
     LoadJob.objects.filter(pk=job.pk).update(replaces=replica)
     return job

@@ -55,7 +55,7 @@ def busy() -> ModelLoadInfo:
         summary="No node fits.",
         smallest_fix="Uncordon gpu-2.",
         verdicts=[
-            {"node": "x", "name": "gpu-2", "fits": False, "why": "It is cordoned.", "score": None}
+            {"node": "x", "name": "gpu-2", "fits": False, "why": "It is cordoned.", "score": []}
         ],
     )
     return model

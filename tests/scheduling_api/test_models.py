@@ -149,7 +149,7 @@ def test_jobs_tell_an_honest_eta_or_none(root: Caller) -> None:
 
 
 def test_decisions_tell_each_nodes_verdict(root: Caller) -> None:
-    verdict = {"node": "x", "name": "gpu-1", "fits": False, "why": "cordoned", "score": None}
+    verdict = {"node": "x", "name": "gpu-1", "fits": False, "why": "cordoned", "score": []}
     PlacementDecision.objects.create(
         at=NOW,
         model_name="llama",
