@@ -136,10 +136,9 @@ class RuleAdmin(ReadOnlyAdmin):
     @display(description="Where")
     def where_cell(self, rule: Any) -> SafeString:
         return format_html(
-            '<span class="cm-mono">{}</span><span class="cm-sub">{} node{} match</span>',
+            '<span class="cm-mono">{}</span><span class="cm-sub cm-nowrap">{}</span>',
             rule.selector or "anywhere",
-            rule.row.standing.matching,
-            "" if rule.row.standing.matching == 1 else "s",
+            words.matching(rule.row.standing.matching or 0),
         )
 
     @display(description="Wanted")

@@ -51,6 +51,10 @@ def wish(rule: ModelSchedulingConfig | None, *, desired: int) -> str:
     return f"{rule.min_replicas} to {rule.max_replicas}"
 
 
+def matching(count: int) -> str:
+    return "1 node matches" if count == 1 else f"{count} nodes match"
+
+
 def state(standing: Standing) -> str:
     """One word, worst first; each has a colour."""
     if standing.starved:

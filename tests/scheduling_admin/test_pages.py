@@ -9,7 +9,12 @@ from nodes.models import NodeModel
 from nodes.services import labels
 from nodes.states import ReplicaState
 from scheduling.admin.modelpage import TABS
-from scheduling.models import ModelLoadInfo, ModelSchedulingConfig, PlacementDecision
+from scheduling.models import (
+    LoadJob,
+    ModelLoadInfo,
+    ModelSchedulingConfig,
+    PlacementDecision,
+)
 from scheduling.states import Cause, JobState
 from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica, make_rule
 
@@ -86,7 +91,7 @@ def test_row_71_the_list_tells_wanted_running_loading_and_why_not(
         assert "1 loading" in shown
         assert "1 replica to replace" in shown
         assert "No node has a free slot." in shown
-    assert "1 node match" in text(viewer, reverse(RULES))
+    assert "1 node matches" in text(viewer, reverse(RULES))
 
 
 def test_a_models_page_tells_progress_eta_and_each_nodes_verdict(
@@ -265,3 +270,55 @@ def test_row_77_looking_changes_nothing_and_a_viewer_may_only_look(
     shown = text(viewer, page_of(busy.pk))
     assert "Unload" not in shown
     assert "Load now" not in shown
+
+
+def press(client: Client, verb: str, name: str, **form: str) -> None:
+    """What the theme's dialog sends."""
+    url = reverse(f"admin:scheduling_modelloadinfo_{verb}", args=[quote(name)])
+    reply = client.post(url, {**form, "_form_submitted": "1"}, headers={"HX-Request": "true"})
+    assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("name", ["llama", "org/llama"])
+def test_buttons_load_and_unload_whatever_the_name(operator: Client, name: str) -> None:
+    make_model(name)
+    make_node()
+    assert "Load now" in text(operator, page_of(name))
+    press(operator, "load", name, node="gpu-1")
+    job = LoadJob.objects.get()
+    assert (job.model_name, job.cause, job.requested_by) == (name, Cause.OPERATOR, "operator")
+    press(operator, "unload", name)
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+
+
+def test_only_an_admin_deletes_a_model(operator: Client, root: Client) -> None:
+    make_model()
+    make_rule()
+    url = reverse("admin:scheduling_modelloadinfo_forget", args=["llama"])
+    assert operator.post(url, {"_form_submitted": "1", "force": "on"}).status_code == 403
+    press(root, "forget", "llama")
+    assert ModelLoadInfo.objects.exists()
+    press(root, "forget", "llama", force="on")
+    assert not ModelLoadInfo.objects.exists()
+
+
+def test_a_replica_is_moved_by_hand(operator: Client) -> None:
+    make_model()
+    replica = make_replica(make_node(), config_revision="r1")
+    make_node("gpu-2")
+    url = reverse("admin:scheduling_replica", args=[replica.pk, "move"])
+    assert '<option value="gpu-2">' in text(operator, url)
+    reply = operator.post(url, {"to": "gpu-2"}, follow=True)
+    assert "gpu-1 serves until that is done." in reply.content.decode()
+    assert LoadJob.objects.get().replaces == replica
+
+
+def test_why_is_answered_by_the_planner(viewer: Client) -> None:
+    make_model()
+    make_rule(min_replicas=1)
+    make_node(cordoned_at=NOW)
+    shown = text(viewer, reverse("admin:scheduling_why") + "?model=llama")
+    assert "it is cordoned" in shown
+    missing = text(viewer, reverse("admin:scheduling_why") + "?model=ghost")
+    assert "There is no model ghost" in missing
