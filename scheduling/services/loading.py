@@ -11,11 +11,11 @@ from clustermgr.lib.errors import (
     BusError,
     DomainError,
     Interrupted,
-    NodeRefused,
     NodeSilent,
     NodeUnreachable,
     NodeVanished,
     NotConnected,
+    WorkerTokenUnknown,
 )
 from nodes import backendrpc, wire
 from nodes.gateway import NodeGateway
@@ -135,19 +135,22 @@ def _stop_what_was_loading(job: LoadJob, *, hands: Hands) -> None:
 def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
     connection.close()  # never hold one over a wait: two hundred of us would
     sources = settings.CLUSTER.backend_galleries
-    installed = hands.gateway.install(
-        job.node_id,
-        backend=job.backend,
-        model_id=job.model_name,
-        replica_index=job.replica_index,
-        galleries=[wire.Gallery(name=source.name, url=source.url) for source in sources],
-        # A worker repeats its answer to an id it knows; after a stop, that process is gone
-        op_id=f"load-{job.pk}-{job.fence}",
-        on_progress=claim.tell,
-    )
-    address = installed.address or job.node.address
-    wire.loopback(address)  # an address that cannot be stopped by is not loaded into either
-    return address
+    try:
+        installed = hands.gateway.install(
+            job.node_id,
+            backend=job.backend,
+            model_id=job.model_name,
+            replica_index=job.replica_index,
+            galleries=[wire.Gallery(name=source.name, url=source.url) for source in sources],
+            # A worker repeats its answer to an id it knows; after a stop, that process is gone
+            op_id=f"load-{job.pk}-{job.fence}",
+            on_progress=claim.tell,
+        )
+    finally:
+        hands.desk.flush(claim)
+    job.address = installed.address or job.node.address
+    wire.loopback(job.address)  # what cannot be stopped by its address is not loaded into either
+    return job.address
 
 
 def _ours(still: bool) -> None:
@@ -178,8 +181,10 @@ def _is_newcomer(node: BackendNode, *, now: datetime) -> bool:
 
 def _failed(job: LoadJob, refusal: DomainError, *, hands: Hands) -> None:
     """The backend or the worker said no; what was started for it goes."""
-    process = not isinstance(refusal, NodeRefused)
-    if jobs.fail(job, str(refusal), now=hands.clock(), process=process):
+    started = bool(job.address)
+    blame = not isinstance(refusal, WorkerTokenUnknown)  # no other model would load there either
+    failed = jobs.fail(job, str(refusal), now=hands.clock(), process=started, blame=blame)
+    if failed and started:
         _stop_now(job, hands=hands)
 
 
