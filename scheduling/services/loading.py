@@ -74,10 +74,12 @@ def load_within(size_bytes: int | None) -> timedelta:
 def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     now = hands.clock()
     if not _still_wanted(job):
-        jobs.give_up(job, "The model was edited or its node taken before it was loaded.", now=now)
+        why = "The model was edited, or its node taken, before it was loaded."
+        jobs.give_up(job, why, now=now, process=_maybe_started(job))
         return
     if job.deadline_at is not None and job.deadline_at <= now:
-        jobs.fail(job, f"Not done in time. {job.last_error}".strip(), now=now, process=True)
+        why = f"Not done in time. {job.last_error}".strip()
+        jobs.fail(job, why, now=now, process=_maybe_started(job))
         return
     options = backendrpc.model_options(job.options, model=job.model_name)
     token = bearers.of(job.node)
@@ -91,8 +93,13 @@ def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     backendrpc.load(address, options, token=token, within=within, abandoned=claim.lost.is_set)
     if not jobs.publish(job, now=hands.clock()):
         why = "The model was edited while it was being loaded."
-        if jobs.give_up(job, why, now=hands.clock()):
+        if jobs.give_up(job, why, now=hands.clock(), process=True):
             _stop_now(job, hands=hands)
+
+
+def _maybe_started(job: LoadJob) -> bool:
+    """Whether an earlier claim may have left a process behind."""
+    return job.fence > 1
 
 
 def _still_wanted(job: LoadJob) -> bool:

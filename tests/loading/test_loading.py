@@ -135,6 +135,7 @@ def test_an_edit_before_the_load_costs_no_process(stage: Stage) -> None:
     ModelLoadInfo.objects.update(config_revision="r2")
     assert stage.load(job).state == JobState.CANCELLED
     assert stage.running() == set()
+    assert not NodeModel.objects.exists()
 
 
 def test_a_load_that_takes_too_long_is_ended_with_its_process(

@@ -78,7 +78,7 @@ def test_a_killed_executor_while_loading_costs_a_lease_and_nothing_loads_twice(
     job.options["Options"] = []
     LoadJob.objects.filter(pk=job.pk).update(options=job.options)
     done = stage.load(job)
-    assert (done.state, done.fence) == (JobState.LOADED, 2)
+    assert (done.state, done.fence, done.last_error) == (JobState.LOADED, 2, "")
     [second] = pids(stage)
     assert second != first  # what may have been loading was stopped before
     assert stage.is_sound()
@@ -118,7 +118,7 @@ def test_an_executor_that_was_only_paused_cannot_touch_its_successors_work(stage
     assert not jobs.stage(paused, address="localhost:1", now=stage.clock())
     assert stage.load(job).state == JobState.LOADED
     assert not jobs.fail(paused, "late", now=stage.clock(), process=False)
-    assert not jobs.give_up(paused, "late", now=stage.clock())
+    assert not jobs.give_up(paused, "late", now=stage.clock(), process=False)
     assert not jobs.put_back(paused, "late", now=stage.clock(), due_at=stage.clock())
     assert not jobs.publish(paused, now=stage.clock())
     assert NodeModel.objects.get().state == ReplicaState.LOADED

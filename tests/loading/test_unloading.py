@@ -8,6 +8,7 @@ from clustermgr.lib.errors import Conflict
 from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import draining
 from nodes.states import Liveness, ReplicaState
+from scheduling import backoff
 from scheduling.services import unloading
 from tests.factories import make_node, make_replica, make_rule
 from tests.loading.conftest import Stage
@@ -71,11 +72,9 @@ def test_a_stop_that_is_not_confirmed_is_tried_again_and_keeps_its_slot(stage: S
 
 
 def test_the_pause_between_stops_has_a_bound() -> None:
-    from_one_to_twenty = [
-        unloading.backoff.delay(n, first=unloading.backoff.STOP) for n in range(1, 20)
-    ]
-    assert from_one_to_twenty[:3] == [timedelta(seconds=s) for s in (2, 4, 8)]
-    assert from_one_to_twenty[-1] == timedelta(minutes=5)
+    pauses = [backoff.delay(failures, first=backoff.STOP) for failures in range(1, 20)]
+    assert pauses[:3] == [timedelta(seconds=number) for number in (2, 4, 8)]
+    assert pauses[-1] == timedelta(minutes=5)
 
 
 def test_two_bells_stop_it_once(stage: Stage) -> None:
