@@ -205,14 +205,12 @@ def test_a_replica_that_was_forgotten_too_early_is_taken_in_again(stage: Stage) 
     assert ClusterEvent.objects.get(kind="replica.adopted").subject == "llama#0"
 
 
-@pytest.mark.parametrize("reason", ["edited", "another process", "nothing loaded", "draining"])
+@pytest.mark.parametrize("reason", ["edited", "nothing loaded", "draining"])
 def test_what_is_not_certainly_ours_is_stopped_instead(stage: Stage, reason: str) -> None:
     stage.loaded()
     NodeModel.objects.all().delete()
     if reason == "edited":
         ModelLoadInfo.objects.update(config_revision="r2")
-    elif reason == "another process":
-        LoadJob.objects.update(address="localhost:9")
     elif reason == "draining":
         BackendNode.objects.update(drain_requested_at=stage.clock(), drain_requested_by="ada")
     else:
@@ -221,6 +219,16 @@ def test_what_is_not_certainly_ours_is_stopped_instead(stage: Stage, reason: str
     settle_stray(stage)
     assert stage.running() == set()
     assert not NodeModel.objects.exists()
+
+
+def test_a_process_at_another_address_than_our_load_had_is_stopped(stage: Stage) -> None:
+    other = stage.loaded("other")  # lives, and has a model
+    lost = stage.loaded()
+    NodeModel.objects.filter(pk=lost.pk).delete()
+    LoadJob.objects.filter(model_name="llama").update(address=other.address)
+    settle_stray(stage)
+    assert stage.running() == {"other#0"}
+    assert NodeModel.objects.get() == other
 
 
 def test_a_stray_whose_slot_was_taken_meanwhile_is_left_to_its_owner(stage: Stage) -> None:

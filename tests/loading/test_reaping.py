@@ -115,7 +115,13 @@ def test_an_executor_that_was_only_paused_cannot_touch_its_successors_work(stage
     assert paused is not None
     stage.clock.passes(minutes=1)
     stage.reap()
+    successor = jobs.claim(job.pk, by="successor", now=stage.clock())
+    assert successor is not None
     assert not jobs.stage(paused, address="localhost:1", now=stage.clock())
+    assert not jobs.fail(paused, "late", now=stage.clock(), process=False)
+    assert not jobs.give_up(paused, "late", now=stage.clock(), process=False)
+    assert not jobs.put_back(paused, "late", now=stage.clock(), due_at=stage.clock())
+    assert jobs.put_back(successor, "", now=stage.clock(), due_at=stage.clock())
     assert stage.load(job).state == JobState.LOADED
     assert not jobs.fail(paused, "late", now=stage.clock(), process=False)
     assert not jobs.give_up(paused, "late", now=stage.clock(), process=False)

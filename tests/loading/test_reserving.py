@@ -116,6 +116,15 @@ def test_it_ends_with_a_job_whose_replica_was_taken_away() -> None:
 
 
 @pytest.mark.django_db
+def test_what_was_given_back_is_not_given_back_again() -> None:
+    node = make_node(total_vram=8 * GIB, available_vram=8 * GIB)
+    ids = [job.pk for job in (place(node, 0), place(node, 1), place(node, 2)) if job]
+    reserving.end(ids[:1], now=NOW)
+    reserving.end(ids[:2], now=NOW)
+    assert reserved(node) == GIB
+
+
+@pytest.mark.django_db
 def test_what_no_job_accounts_for_is_set_right() -> None:
     node = make_node(reserved_vram=3 * GIB)
     assert reserving.mend() == 1
