@@ -37,8 +37,7 @@ class Rounds:
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def _run(self) -> None:
-        while self._go_on():
-            self._pause.wait(self._every)
+        while not self._pause.wait(self._every) and self._go_on():
             try:
                 self._do()
             except Exception:  # edge: the database is away; the next round tries again

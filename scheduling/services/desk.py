@@ -48,7 +48,7 @@ class Desk:
 
     @contextmanager
     def holding(self, job: LoadJob) -> Iterator[Claim]:
-        """Keep the claim alive inside; what was told and not written is written at the end."""
+        """Keep the claim alive inside."""
         claim = Claim(job_id=job.pk, fence=job.fence)
         with self._lock:
             self._held[job.pk] = claim
@@ -58,7 +58,10 @@ class Desk:
         finally:
             with self._lock:
                 self._held.pop(job.pk, None)
-            self._write([claim], now=self._clock())
+
+    def flush(self, claim: Claim) -> None:
+        """Write what was told last, before the job goes on: afterwards it would be late."""
+        self._write([claim], now=self._clock())
 
     def renew(self, *, now: datetime) -> None:
         """Hold what we hold for another lease; what was taken from us is told so."""

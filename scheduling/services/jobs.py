@@ -97,7 +97,7 @@ def publish(job: LoadJob, *, now: datetime) -> bool:
     if not published:
         return False
     models.update(failures=0, retry_at=None, last_error="")
-    _write_end(held, JobState.LOADED, now=now, percentage=100.0)
+    _write_end(held, JobState.LOADED, now=now, percentage=100.0, last_error="")
     _remember("replica.loaded", job, now=now)
     return True
 
@@ -115,9 +115,9 @@ def fail(job: LoadJob, why: str, *, now: datetime, process: bool, blame: bool = 
     return _end(job, JobState.FAILED, why, now=now, process=process, blame=blame)
 
 
-def give_up(job: LoadJob, why: str, *, now: datetime) -> bool:
-    """Nobody wants what we are at."""
-    return _end(job, JobState.CANCELLED, why, now=now, process=True)
+def give_up(job: LoadJob, why: str, *, now: datetime, process: bool) -> bool:
+    """Nobody wants what we are at; `process` as for `fail`."""
+    return _end(job, JobState.CANCELLED, why, now=now, process=process)
 
 
 @transaction.atomic

@@ -11,11 +11,11 @@ from clustermgr.lib.errors import (
     BusError,
     DomainError,
     Interrupted,
-    NodeRefused,
     NodeSilent,
     NodeUnreachable,
     NodeVanished,
     NotConnected,
+    WorkerTokenUnknown,
 )
 from nodes import backendrpc, wire
 from nodes.gateway import NodeGateway
@@ -74,10 +74,12 @@ def load_within(size_bytes: int | None) -> timedelta:
 def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     now = hands.clock()
     if not _still_wanted(job):
-        jobs.give_up(job, "The model was edited or its node taken before it was loaded.", now=now)
+        why = "The model was edited, or its node taken, before it was loaded."
+        jobs.give_up(job, why, now=now, process=_maybe_started(job))
         return
     if job.deadline_at is not None and job.deadline_at <= now:
-        jobs.fail(job, f"Not done in time. {job.last_error}".strip(), now=now, process=True)
+        why = f"Not done in time. {job.last_error}".strip()
+        jobs.fail(job, why, now=now, process=_maybe_started(job))
         return
     options = backendrpc.model_options(job.options, model=job.model_name)
     token = bearers.of(job.node)
@@ -91,8 +93,13 @@ def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     backendrpc.load(address, options, token=token, within=within, abandoned=claim.lost.is_set)
     if not jobs.publish(job, now=hands.clock()):
         why = "The model was edited while it was being loaded."
-        if jobs.give_up(job, why, now=hands.clock()):
+        if jobs.give_up(job, why, now=hands.clock(), process=True):
             _stop_now(job, hands=hands)
+
+
+def _maybe_started(job: LoadJob) -> bool:
+    """Whether an earlier claim may have left a process behind."""
+    return job.fence > 1
 
 
 def _still_wanted(job: LoadJob) -> bool:
@@ -135,19 +142,22 @@ def _stop_what_was_loading(job: LoadJob, *, hands: Hands) -> None:
 def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
     connection.close()  # never hold one over a wait: two hundred of us would
     sources = settings.CLUSTER.backend_galleries
-    installed = hands.gateway.install(
-        job.node_id,
-        backend=job.backend,
-        model_id=job.model_name,
-        replica_index=job.replica_index,
-        galleries=[wire.Gallery(name=source.name, url=source.url) for source in sources],
-        # A worker repeats its answer to an id it knows; after a stop, that process is gone
-        op_id=f"load-{job.pk}-{job.fence}",
-        on_progress=claim.tell,
-    )
-    address = installed.address or job.node.address
-    wire.loopback(address)  # an address that cannot be stopped by is not loaded into either
-    return address
+    try:
+        installed = hands.gateway.install(
+            job.node_id,
+            backend=job.backend,
+            model_id=job.model_name,
+            replica_index=job.replica_index,
+            galleries=[wire.Gallery(name=source.name, url=source.url) for source in sources],
+            # A worker repeats its answer to an id it knows; after a stop, that process is gone
+            op_id=f"load-{job.pk}-{job.fence}",
+            on_progress=claim.tell,
+        )
+    finally:
+        hands.desk.flush(claim)
+    job.address = installed.address or job.node.address
+    wire.loopback(job.address)  # what cannot be stopped by its address is not loaded into either
+    return job.address
 
 
 def _ours(still: bool) -> None:
@@ -178,8 +188,10 @@ def _is_newcomer(node: BackendNode, *, now: datetime) -> bool:
 
 def _failed(job: LoadJob, refusal: DomainError, *, hands: Hands) -> None:
     """The backend or the worker said no; what was started for it goes."""
-    process = not isinstance(refusal, NodeRefused)
-    if jobs.fail(job, str(refusal), now=hands.clock(), process=process):
+    started = bool(job.address)
+    blame = not isinstance(refusal, WorkerTokenUnknown)  # no other model would load there either
+    failed = jobs.fail(job, str(refusal), now=hands.clock(), process=started, blame=blame)
+    if failed and started:
         _stop_now(job, hands=hands)
 
 

@@ -4,9 +4,9 @@ They come from admins' installs, from rows that were forgotten too early, and fr
 cancelled while their worker was starting a process. They hold memory that nobody accounts for.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
@@ -24,8 +24,6 @@ from scheduling.models import LoadJob, ModelLoadInfo, StrayProcess
 from scheduling.services import jobs
 from scheduling.states import JobState
 
-log = logging.getLogger(__name__)
-
 LEASE = timedelta(minutes=2)
 
 
@@ -36,7 +34,7 @@ def note(node: BackendNode, *, running: Sequence[RunningModel], asked_at: dateti
     unknown = {
         (one.model_id, one.replica_index, one.address)
         for one in running
-        if one.address and (one.model_id, one.replica_index) not in owned
+        if _writable(one) and (one.model_id, one.replica_index) not in owned
     }
     known = {(s.model_name, s.replica_index, s.address): s for s in _of(node)}
     gone = [stray.pk for key, stray in known.items() if key not in unknown]
@@ -46,9 +44,9 @@ def note(node: BackendNode, *, running: Sequence[RunningModel], asked_at: dateti
         [
             StrayProcess(
                 node=node,
-                model_name=name[:255],
+                model_name=name,
                 replica_index=index,
-                address=address[:512],
+                address=address,
                 first_seen_at=asked_at,
             )
             for name, index, address in sorted(unknown - known.keys())
@@ -79,6 +77,18 @@ def settle(stray_id: int, *, gateway: NodeGateway, clock: Callable[[], datetime]
     except (BusError, NodeRefused, InvalidInput) as fault:
         error = str(fault)
     _write_down(stray, error, now=clock())
+
+
+def nodes_with_any() -> set[UUID]:
+    """Nodes on which a stray was seen at the last look."""
+    return set(StrayProcess.objects.values_list("node_id", flat=True))
+
+
+def _writable(process: RunningModel) -> bool:
+    """A worker may say anything; what no column takes cannot be stopped by it either."""
+    words = process.model_id + process.address
+    named = 0 < len(process.model_id) <= 255 and 0 < len(process.address) <= 512
+    return named and words.isprintable()
 
 
 def _of(node: BackendNode) -> list[StrayProcess]:
