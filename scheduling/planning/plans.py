@@ -25,7 +25,7 @@ class Verdict:
             "name": self.name,
             "fits": self.fits,
             "why": self.why,
-            "score": list(self.score),
+            "score": [float(part) for part in self.score],  # some are yes or no
         }
 
 

@@ -52,12 +52,15 @@ SETTINGS = settings(
 def secrets(root: Caller, environment_token: JoinToken) -> Callable[[str], str]:
     """The token that opens a path, in a cluster where there is something to hit."""
     # Without an HTTP server: that a worker cannot be reached is a 502, and no fault of ours
-    node = make_node(id=NODE, join_token=environment_token, http_address="")
+    # With room: that there is none is a 503, and no fault of ours either
+    node = make_node(
+        id=NODE, join_token=environment_token, http_address="", max_replicas_per_model=9
+    )
     make_replica(node)
     NodeInventory.objects.create(node=node, observed_at=NOW)
     NodeBackend.objects.create(node=node, name="llama-cpp", first_seen_at=NOW, observed_at=NOW)
     make_model()
-    make_rule(min_replicas=2, max_replicas=3, selector="tier=fast")
+    make_rule(min_replicas=2, max_replicas=3)
     make_job(node, index=1)
     dead = make_op(node, state=OpState.DEAD, last_error="disk full")
     make_operation(make_op(node, "whisper"), dead, id=JOB)

@@ -59,7 +59,7 @@ def fleet(no_broker: None) -> None:
 
 def facts() -> list[object]:
     tables = (ModelLoadInfo, ModelSchedulingConfig, NodeModel, LoadJob, ClusterEvent)
-    return [list(table.objects.order_by("pk").values()) for table in tables]  # type: ignore[attr-defined]
+    return [list(table.objects.order_by("pk").values()) for table in tables]
 
 
 @pytest.mark.parametrize(("method", "path", "body", "permission"), WRITES)

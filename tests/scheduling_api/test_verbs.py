@@ -68,7 +68,8 @@ def test_localais_way_to_unload(root: Caller, verb: str, message: str) -> None:
 
 
 def arrive(job: LoadJob) -> None:
-    NodeModel.objects.filter(pk=job.replica_id).update(state=ReplicaState.LOADED)
+    assert job.replica is not None
+    NodeModel.objects.filter(pk=job.replica.pk).update(state=ReplicaState.LOADED)
     LoadJob.objects.filter(pk=job.pk).update(state=JobState.LOADED, finished_at=NOW)
 
 
