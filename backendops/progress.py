@@ -7,7 +7,6 @@ from datetime import timedelta
 from backendops.states import OpState
 
 DONE = 100.0
-UNITS = {"B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
 LONGEST_ETA = timedelta(days=2)  # beyond it, a rate says nothing
 
 
@@ -29,16 +28,6 @@ class Aggregate:
     total_bytes: int  # 0: not known for all of them
     rate: float
     eta: timedelta | None  # None rather than a guess
-
-
-def parse_size(text: str) -> int:
-    """Bytes in a worker's words ("412.0 MiB"); 0 where they make no sense."""
-    number, _, unit = text.strip().partition(" ")
-    try:
-        size = float(number) * UNITS[unit.strip().upper() or "B"]
-    except (ValueError, KeyError):
-        return 0
-    return int(size) if 0 <= size < 2**62 else 0
 
 
 def percentage_of(reading: Reading) -> float:

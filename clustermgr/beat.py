@@ -17,6 +17,10 @@ NODEOPS = (
     "backendops.read_galleries",
     "backendops.refresh_inventory",
     "backendops.send_cancel",
+    "scheduling.observe",
+    "scheduling.run_job",
+    "scheduling.stop_replica",
+    "scheduling.settle_stray",
 )
 
 
@@ -28,11 +32,14 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "nodes.finish_drains": cluster.drain_check_every,
         "nodes.tidy": cluster.tidy_every,
         "nodes.push_revocations": cluster.tidy_every,
+        "scheduling.reconcile": cluster.reconcile_every,
         "backendops.drain": cluster.ops_every,
         "backendops.reap": cluster.ops_reap_every,
         "backendops.refresh_inventory": cluster.inventory_every,
         "backendops.read_galleries": cluster.galleries_every,
         "backendops.tidy": cluster.history_tidy_every,
+        "scheduling.reap_jobs": cluster.jobs_reap_every,
+        "scheduling.observe": cluster.observe_every,
     }
     return {
         name: {

@@ -66,6 +66,7 @@ class ClusterSettings:
     sweep_every: timedelta = timedelta(seconds=15)
     drain_check_every: timedelta = timedelta(seconds=5)
     tidy_every: timedelta = timedelta(seconds=30)
+    reconcile_every: timedelta = timedelta(seconds=30)
 
     galleries_every: timedelta = timedelta(minutes=1)  # looks which of them are due
 
@@ -89,6 +90,12 @@ class ClusterSettings:
     flap_window: timedelta = timedelta(minutes=10)
     quarantine_for: timedelta = timedelta(minutes=10)
 
+    # Models: a replica unused for so long may go; a rule that cannot be kept for so long is
+    # told, and tried again only after a pause or when something changes
+    idle_after: timedelta = timedelta(minutes=5)
+    starved_after: timedelta = timedelta(seconds=90)
+    starved_pause: timedelta = timedelta(minutes=5)
+
     # How long a worker may take to answer; then it counts as silent, not as failed
     install_timeout: timedelta = timedelta(minutes=15)
     upgrade_timeout: timedelta = timedelta(minutes=15)
@@ -110,9 +117,23 @@ class ClusterSettings:
     ops_reap_every: timedelta = timedelta(seconds=10)
     ops_check_every: timedelta = timedelta(seconds=20)
     inventory_every: timedelta = timedelta(minutes=5)
+    # Loads: how many at once, how long one may take (its size decides), and what is looked after
+    loads_at_once: int = 40
+    load_lease: timedelta = timedelta(seconds=45)
+    load_within: timedelta = timedelta(minutes=5)
+    load_within_per_gib: timedelta = timedelta(seconds=20)
+    load_within_at_most: timedelta = timedelta(hours=6)
+    jobs_reap_every: timedelta = timedelta(seconds=10)
+    # What workers really run: how often they are asked, and how long an unknown process may stay
+    observe_every: timedelta = timedelta(seconds=30)
+    stray_grace: timedelta = timedelta(minutes=2)
     # The record of operations: what ended and was dismissed is kept for this long
     keep_history_for: timedelta = timedelta(days=365)
     history_tidy_every: timedelta = timedelta(hours=1)
+
+    # Scheduling rules that every start restores: a JSON list, and the path of a YAML list
+    model_scheduling: str = ""
+    model_scheduling_config: str = ""
 
     @property
     def longest_answer(self) -> timedelta:

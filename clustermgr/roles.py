@@ -20,6 +20,10 @@ VIEWER = frozenset(
         "backendops.view_nodebackend",
         "backendops.view_nodeinventory",
         "backendops.view_gallerybackend",
+        "scheduling.view_modelloadinfo",
+        "scheduling.view_modelschedulingconfig",
+        "scheduling.view_loadjob",
+        "scheduling.view_placementdecision",
     }
 )
 OPERATOR = VIEWER | {
@@ -32,9 +36,14 @@ OPERATOR = VIEWER | {
     "backendops.request_operation",
     "backendops.cancel_operation",
     "backendops.acknowledge_operation",
+    "scheduling.operate_model",
+    "scheduling.add_modelloadinfo",
+    "scheduling.change_modelloadinfo",
+    "scheduling.change_modelschedulingconfig",
 }
 ADMIN = OPERATOR | {
     "nodes.retire_backendnode",
+    "scheduling.delete_modelloadinfo",
     "nodes.add_jointoken",
     "nodes.change_jointoken",
     *(

@@ -173,6 +173,8 @@ SPECTACULAR_SETTINGS = {
         "NodeTypeEnum": "nodes.states.NodeType",
         "OperationStateEnum": "backendops.states.OperationState",
         "OpStateEnum": "backendops.states.OpState",
+        "JobStateEnum": "scheduling.states.JobState",
+        "ReplicaStateEnum": "nodes.states.ReplicaState",
     },
     "APPEND_COMPONENTS": {
         "securitySchemes": {"registrationToken": {"type": "http", "scheme": "bearer"}}

@@ -19,6 +19,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups; what somebody may not see is not listed."""
     return [
         {"title": "Fleet", "items": _allowed(request, _fleet(request))},
+        {"title": "Models", "separator": True, "items": _allowed(request, _models())},
         {"title": "Software", "separator": True, "items": _allowed(request, _orders(request))},
         {"title": "Access", "separator": True, "items": _allowed(request, _access())},
     ]
@@ -37,6 +38,19 @@ def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
             "active": _among_tokens,  # the page "Add a worker" lives below its address
         },
         _item("Events", "history", "nodes_clusterevent_changelist", VIEW_EVENTS, badge=urgent),
+    ]
+
+
+def _models() -> list[dict[str, Any]]:
+    return [
+        _item(
+            *("Models", "neurology", "scheduling_modelloadinfo_changelist"),
+            "scheduling.view_modelloadinfo",
+        ),
+        _item(
+            *("Scheduling rules", "rule", "scheduling_modelschedulingconfig_changelist"),
+            "scheduling.view_modelschedulingconfig",
+        ),
     ]
 
 

@@ -14,6 +14,7 @@ urlpatterns = [
     path("healthz", healthz),
     path("readyz", readyz),
     path("metrics", MetricsView.as_view()),
+    path("api/", include("scheduling.api.urls")),  # before nodes: see there
     path("api/", include("nodes.api.urls")),
     path("api/", include(operations.api)),
     path("backends/", include(operations.plain)),

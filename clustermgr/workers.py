@@ -8,6 +8,7 @@ from celery.signals import worker_process_init, worker_shutting_down
 
 from clustermgr.embedded.processes import follow_parent
 from clustermgr.lib.bus import default_bus
+from nodes import backendrpc
 
 
 @worker_process_init.connect
@@ -21,4 +22,5 @@ def stop_waiting(**_: Any) -> None:
     """Threads cannot be killed: let every wait for a node end now; its op stays claimed in a
     row and the next tick takes it up. In a thread of its own: this runs in a signal handler.
     """
+    backendrpc.stop_waiting()
     threading.Thread(target=default_bus().stop_waiting, daemon=True).start()

@@ -67,7 +67,7 @@ def _amount(number: Decimal, unit: str, text: str) -> _Amount:
         return _share(number, text)
     if not unit and number % 1:
         raise InvalidInput(f"{shown(text)} is no whole number of bytes; shares are at most 1.")
-    count = number * _scale(unit)
+    count = number * scale(unit)
     if count > LARGEST:
         raise InvalidInput(f"{shown(text)} is more memory than any node can report.")
     return _Amount(count=count)
@@ -79,7 +79,8 @@ def _share(share: Decimal, text: str) -> _Amount:
     return _Amount(share=share)
 
 
-def _scale(unit: str) -> int:
+def scale(unit: str) -> int:
+    """Bytes in one `unit`, in lower case: 1000 in a kb, 1024 in a kib."""
     if unit in ("", "b"):
         return 1
     base = 1024 if "i" in unit else 1000

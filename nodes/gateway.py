@@ -169,6 +169,18 @@ class NodeGateway:
         )
         return wire.decode_running(answer)
 
+    def running_models_of(
+        self, node_ids: Sequence[UUID]
+    ) -> dict[UUID, tuple[wire.RunningModel, ...] | BusError | NodeRefused]:
+        """The processes of many nodes; for each that did not tell, the reason instead."""
+        answers = self.bus.request_each(
+            [subjects.RUNNING_MODELS.of(node_id) for node_id in node_ids],
+            wire.RUNNING_MODELS_REQUEST,
+            timeout=self.cluster.running_timeout,
+        )
+        told = zip(node_ids, answers, strict=True)
+        return {node_id: outcomes.running_or_reason(answer) for node_id, answer in told}
+
     def stop_backend(self, node_id: UUID, *, backend: str, force: bool = False) -> None:
         """Tell the node to stop a backend, a model or one process key; nobody confirms it."""
         request = wire.StopRequest(backend=_required("backend", backend), force=force)

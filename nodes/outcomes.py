@@ -112,6 +112,18 @@ def backends_or_reason(
         return refusal
 
 
+def running_or_reason(
+    answer: bytes | BusError,
+) -> tuple[wire.RunningModel, ...] | BusError | NodeRefused:
+    """The processes, or why they are not known."""
+    if isinstance(answer, BusError):
+        return answer
+    try:
+        return wire.decode_running(answer)
+    except NodeRefused as refusal:
+        return refusal
+
+
 def _check(reply: wire.InstallReply | wire.PlainReply) -> None:
     if not reply.success:
         raise NodeRefused(_words(reply.error))

@@ -7,3 +7,4 @@ from django.dispatch import Signal
 
 capacity_changed = Signal()  # node_id: UUID; something new may fit somewhere
 replica_removed = Signal()  # node_id: UUID, model_name: str, replica_index: int, reason: str
+replica_unloading = Signal()  # replica_id: UUID; its process has to be stopped, exactly it

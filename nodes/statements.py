@@ -15,8 +15,8 @@ UNSYNCED = "SET LOCAL synchronous_commit TO off"
 # - Answers with the nodes whose hardware is not what it was: what was computed from it follows.
 # - The budget may not exceed the total (constraint node_budget_within_total), and one worker
 #   whose card shrank must not make the whole batch fail.
-# - reserved_vram: a worker that reports free memory has already counted what we reserved.
-#   D-24: when load jobs own reservations, theirs must survive this line.
+# - reserved_vram is not touched: a load takes minutes, and its job owns what it reserved until
+#   the first beat after it (D-24).
 RECORD_BEATS = """
 WITH beat AS (
     SELECT * FROM unnest(
@@ -51,7 +51,6 @@ UPDATE nodes_backendnode node SET
         told.available_vram,
         NULLIF(LEAST(node.vram_budget_bytes, NULLIF(told.total_vram, 0)), 0)
     ) END,
-    reserved_vram = CASE WHEN told.available_vram IS NULL THEN node.reserved_vram ELSE 0 END,
     available_ram = COALESCE(told.available_ram, node.available_ram),
     available_disk = COALESCE(told.available_disk, node.available_disk),
     total_disk = COALESCE(told.total_disk, node.total_disk),

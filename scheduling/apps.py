@@ -6,3 +6,14 @@ from django.apps import AppConfig
 class SchedulingConfig(AppConfig):
     name = "scheduling"
     verbose_name = "Models"
+
+    def ready(self) -> None:
+        from nodes.services import draining
+        from nodes.signals import capacity_changed, replica_unloading
+        from scheduling.receivers import on_capacity_changed, on_replica_unloading
+        from scheduling.services import surging
+
+        uid = "scheduling.replica_unloading"
+        replica_unloading.connect(on_replica_unloading, dispatch_uid=uid)
+        capacity_changed.connect(on_capacity_changed, dispatch_uid="scheduling.capacity_changed")
+        draining.ask_before_stopping(surging.needed)

@@ -135,6 +135,10 @@ class LoadJob(models.Model):
     replica = models.OneToOneField(
         NodeModel, null=True, blank=True, on_delete=models.SET_NULL, related_name="load_job"
     )
+    # What goes when this one has come: a move
+    replaces = models.ForeignKey(
+        NodeModel, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
     cause = models.CharField(max_length=16, choices=Cause)
     requested_by = models.CharField(max_length=150)
 
@@ -149,6 +153,7 @@ class LoadJob(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     claimed_by = models.CharField(max_length=64, blank=True)
     last_error = models.TextField(blank=True)
+    address = models.CharField(max_length=512, blank=True)  # of its process, once there is one
 
     # Memory that is spoken for until the node's own report includes it
     reserved_vram = ByteCount(default=0)
@@ -226,3 +231,29 @@ class PlacementDecision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_name}: {self.summary}"
+
+
+class StrayProcess(models.Model):
+    """A process that runs on a node and belongs to no replica; first seen when."""
+
+    id = models.BigAutoField(primary_key=True)
+    node = models.ForeignKey(BackendNode, on_delete=models.CASCADE, related_name="+")
+    model_name = models.CharField(max_length=NAME)  # or its backend's name
+    replica_index = models.PositiveIntegerField()
+    address = models.CharField(max_length=512)  # as the worker itself knows it
+    first_seen_at = models.DateTimeField()
+    last_error = models.TextField(blank=True)
+    retry_at = models.DateTimeField(null=True, blank=True)  # somebody is at it until then
+
+    class Meta:
+        verbose_name = "stray process"
+        verbose_name_plural = "stray processes"
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(
+                name="stray_once", fields=["node", "model_name", "replica_index", "address"]
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model_name}#{self.replica_index} on {self.node_id}"

@@ -19,7 +19,8 @@ from django.db import connection
 
 from backendops import statements
 from backendops.models import PendingBackendOp
-from backendops.progress import parse_size
+from clustermgr.lib.rounds import Rounds
+from clustermgr.lib.sizes import parse_size
 from nodes.wire import InstallProgress
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ class Desk:
         self.name = f"{socket.gethostname()}:{os.getpid()}"[:64]
         self._held: dict[int, _Held] = {}
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
+        self._renewed = monotonic()
+        self._rounds = Rounds(name="desk", every=FLUSH_EVERY, needed=self._busy, do=self._look)
 
     @contextmanager
     def holding(self, op: PendingBackendOp) -> Iterator[None]:
@@ -56,7 +57,7 @@ class Desk:
         by then the op is settled, and how it ended says more."""
         with self._lock:
             self._held[op.pk] = _Held(fence=op.fence)
-        self._start()
+        self._rounds.start()
         try:
             yield
         finally:
@@ -119,32 +120,15 @@ class Desk:
         if lost := held.keys() - kept:
             log.debug("claims are no longer ours", extra={"ops": sorted(lost)})
 
-    def _start(self) -> None:
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        renew_every = settings.CLUSTER.op_lease.total_seconds() / 4
-        renewed = monotonic()
-        while self._busy():
-            self._wake.wait(FLUSH_EVERY.total_seconds())
-            try:
-                now = self.clock()
-                self.write_progress(now=now)
-                if monotonic() - renewed >= renew_every:
-                    self.renew(now=now)
-                    renewed = monotonic()
-            except Exception:  # edge: the database is away; the next round tries again
-                log.warning("could not write progress", exc_info=True)
-            finally:
-                connection.close()
+    def _look(self) -> None:
+        now = self.clock()
+        self.write_progress(now=now)
+        if monotonic() - self._renewed >= settings.CLUSTER.op_lease.total_seconds() / 4:
+            self.renew(now=now)
+            self._renewed = monotonic()
 
     def _busy(self) -> bool:
         with self._lock:
-            if not self._held:
-                self._thread = None
             return bool(self._held)
 
 

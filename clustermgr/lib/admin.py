@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib import messages
+from django.contrib.admin.utils import unquote
 from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
@@ -75,7 +76,7 @@ class ConsoleAdmin(ModelAdmin):
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         allowed = super().get_actions_detail(request, object_id)
-        row = self.get_object(request, str(object_id)) if allowed else None
+        row = self.get_object(request, unquote(str(object_id))) if allowed else None
         if row is None:
             return []
         return [a for a in allowed if self.offers(a.method.original_function_name, row)]
@@ -136,7 +137,7 @@ def ops_action(
         def perform(
             admin: Any, request: HttpRequest, form: forms.Form, object_id: str
         ) -> HttpResponse:
-            row = admin.get_object(request, object_id)
+            row = admin.get_object(request, unquote(str(object_id)))  # names may hold slashes
             if row is None:
                 raise Http404
             tell(admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data))

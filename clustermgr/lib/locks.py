@@ -11,6 +11,7 @@ class LockKey(enum.IntEnum):
     """Never renumber: two releases run side by side during a deploy."""
 
     SWEEP_STALE = 1
+    RECONCILE = 2
     BOOTSTRAP = 6
     ENVIRONMENT_TOKEN = 7
     DISPATCH_OPS = 20

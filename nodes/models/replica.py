@@ -36,6 +36,7 @@ class NodeModel(models.Model):
     # survives whichever process made it.
     last_confirmed_at = models.DateTimeField(null=True, blank=True)
     misses = models.PositiveSmallIntegerField(default=0)
+    missed_at = models.DateTimeField(null=True, blank=True)  # two looks at once are one miss
     # The worker registered again and did not say whether it is the same process: not routable
     # until `models.running` has confirmed the row.
     suspect_since = models.DateTimeField(null=True, blank=True)

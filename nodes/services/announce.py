@@ -10,6 +10,7 @@ from django.db import transaction
 from nodes.models import NodeModel
 from nodes.signals import capacity_changed as capacity_changed_signal
 from nodes.signals import replica_removed as replica_removed_signal
+from nodes.signals import replica_unloading as replica_unloading_signal
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,15 @@ def replica_removed(replica: NodeModel, *, reason: str) -> None:
             reason,
         )
     )
+
+
+def replica_unloading(replica_id: UUID) -> None:
+    """One replica serves nobody any more; whoever stops processes may begin."""
+    transaction.on_commit(partial(_send_replica_unloading, replica_id))
+
+
+def _send_replica_unloading(replica_id: UUID) -> None:
+    _log_errors(replica_unloading_signal.send_robust(sender=None, replica_id=replica_id))
 
 
 def _send_capacity_changed(node_id: UUID) -> None:

@@ -62,21 +62,13 @@ def reset_vram_budget(
 def reserve_vram(node_id: UUID, amount: int) -> bool:
     """Set `amount` bytes aside if they are there; one statement, so nobody gets them twice.
 
-    The node's own clock and version stay: this is no edit. The next VRAM report of the worker
-    wipes reservations, as it counts what is really used.
+    The node's own clock and version stay: this is no edit. Whoever reserves gives it back; a
+    report of the worker does not, as what is being loaded grows into its reservation.
     """
     if _nothing(amount):
         return True
     room = BackendNode.objects.filter(pk=node_id, available_vram__gte=F("reserved_vram") + amount)
     return bool(room.update(reserved_vram=F("reserved_vram") + amount))
-
-
-def release_vram(node_id: UUID, amount: int) -> None:
-    """Give a reservation back, unless a report has wiped it meanwhile."""
-    if _nothing(amount):
-        return
-    held = BackendNode.objects.filter(pk=node_id, reserved_vram__gte=amount)
-    held.update(reserved_vram=F("reserved_vram") - amount)
 
 
 @transaction.atomic

@@ -1,11 +1,13 @@
 """Emptying a node: ordered by an operator, or by its worker as the first step of a shutdown.
 
 A drain keeps the replica rows. They are not routable any more, and they are what everybody,
-the worker included, counts the running requests by (D-39).
+the worker included, counts the running requests by (D-39). As soon as a replica is idle, and
+whoever stands above us can do without it, its process is stopped; the node is drained when none
+is left. A worker that is stopping ends its processes itself: there the rows are just forgotten.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,6 +18,12 @@ from django.db.models import Q
 from clustermgr.lib import text
 from nodes.models import BackendNode, NodeModel
 from nodes.services import announce, events, facts, replicas
+from nodes.states import ReplicaState
+
+Keep = Callable[[Sequence[NodeModel]], set[UUID]]  # of these idle ones: which to leave for now
+
+TOO_LATE = "drain deadline passed"
+_keepers: dict[Keep, None] = {}
 
 
 @transaction.atomic
@@ -72,18 +80,31 @@ def worker_resume(node: BackendNode, *, now: datetime) -> BackendNode:
 
 @transaction.atomic
 def finish_drains(*, now: datetime) -> list[BackendNode]:
-    """Close the drains of nodes that are empty or overdue, and forget their replicas.
+    """Stop what can be stopped on nodes that are being emptied; close the drains that are done.
 
     A fixed number of statements, however many nodes. The replicas are locked before their
     requests are counted: a request that was being routed when the drain began still counts.
+    A deadline always wins: over requests, over replacements, over workers that do not answer.
     """
     nodes = list(facts.lockable().being_emptied().order_by("pk"))
-    busy = _busy(nodes)
-    drained = [node for node in nodes if node.pk not in busy]
-    overdue = [node for node in nodes if node.pk in busy and _overdue(node, now)]
+    rows = _replicas(nodes)
+    busy = Counter({node.pk: sum(row.in_flight for row in rows[node.pk]) for node in nodes})
+    overdue = [node for node in nodes if rows[node.pk] and _overdue(node, now)]
+    leaving = [node for node in nodes if node.drain_by_worker and not busy[node.pk]]
+    waiting = [node for node in nodes if node not in overdue and node not in leaving]
+    _stop_idle([row for node in waiting for row in rows[node.pk]], now=now)
+    _stop([row for node in overdue for row in rows[node.pk]], now=now)
+    gone = NodeModel.objects.filter(node__in=leaving)
+    replicas.remove(gone, reason="the worker is stopping")
+    drained = [node for node in nodes if node in leaving or not rows[node.pk]]
     _close(drained, reason="drained", busy=busy, now=now)
-    _close(overdue, reason="drain deadline passed", busy=busy, now=now)
-    return drained + overdue
+    _close([n for n in overdue if n not in drained], reason=TOO_LATE, busy=busy, now=now)
+    return [node for node in nodes if node.drained_at is not None]
+
+
+def ask_before_stopping(keep: Keep) -> None:
+    """Have somebody asked which replicas are still needed where they are. Twice is once."""
+    _keepers[keep] = None
 
 
 def _order(
@@ -122,13 +143,32 @@ def _end(node: BackendNode, *, actor: str, now: datetime) -> None:
         announce.capacity_changed(node.pk)
 
 
-def _busy(nodes: Sequence[BackendNode]) -> Counter[UUID]:
-    """Running requests per node that has any."""
+def _replicas(nodes: Sequence[BackendNode]) -> dict[UUID, list[NodeModel]]:
+    held: dict[UUID, list[NodeModel]] = {node.pk: [] for node in nodes}
     rows = NodeModel.objects.filter(node__in=nodes).order_by("pk").select_for_update(no_key=True)
-    busy: Counter[UUID] = Counter()
-    for node_id, in_flight in rows.values_list("node_id", "in_flight"):
-        busy[node_id] += in_flight
-    return +busy  # without the zeros
+    for row in rows:
+        held[row.node_id].append(row)
+    return held
+
+
+def _stop_idle(rows: Sequence[NodeModel], *, now: datetime) -> None:
+    idle = [row for row in rows if row.state == ReplicaState.LOADED and not row.in_flight]
+    if idle:
+        kept = {pk for keep in _keepers for pk in keep(idle)}
+        _stop([row for row in idle if row.pk not in kept], now=now)
+
+
+def _stop(rows: Sequence[NodeModel], *, now: datetime) -> None:
+    """Whoever stops processes hears of it; the slot stays taken until the worker has confirmed."""
+    ids = [row.pk for row in rows if row.state != ReplicaState.UNLOADING]
+    if not ids:
+        return
+    order = {"cleanup_error": "", "cleanup_attempts": 0, "cleanup_next_retry_at": now}
+    NodeModel.objects.filter(pk__in=ids).update(
+        state=ReplicaState.UNLOADING, updated_at=now, **order
+    )
+    for replica_id in ids:
+        announce.replica_unloading(replica_id)
 
 
 def _overdue(node: BackendNode, now: datetime) -> bool:
@@ -142,7 +182,6 @@ def _close(
         return
     ids = [node.pk for node in nodes]
     BackendNode.objects.filter(pk__in=ids).update(drained_at=now, **facts.edited(now))
-    replicas.remove(NodeModel.objects.filter(node__in=ids), reason=reason)
     for node in nodes:
         node.drained_at = now
     events.record_all(

@@ -191,8 +191,6 @@ def _renew(node: BackendNode, request: RegisterRequest, token: JoinToken, now: d
     if node.liveness != Liveness.HEALTHY:
         move(node, Liveness.HEALTHY, liveness_changed_at=now, liveness_reason="", left_at=None)
     changes = _columns(node, request, token)
-    if restarted:
-        changes["reserved_vram"] = 0
     if returns:
         changes |= flapping.columns_of_return(node, now=now)
     if node.drain_by_worker:  # the shutdown it announced is over; an operator's drain is not

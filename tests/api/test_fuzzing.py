@@ -19,7 +19,16 @@ from backendops.models import NodeBackend, NodeInventory
 from backendops.states import OpState
 from nodes.models import JoinToken
 from tests.api.clients import SECRET, Caller
-from tests.factories import NOW, make_node, make_op, make_operation, make_replica
+from tests.factories import (
+    NOW,
+    make_job,
+    make_model,
+    make_node,
+    make_op,
+    make_operation,
+    make_replica,
+    make_rule,
+)
 
 NODE = UUID(int=1)
 JOB = UUID(int=2)
@@ -43,10 +52,16 @@ SETTINGS = settings(
 def secrets(root: Caller, environment_token: JoinToken) -> Callable[[str], str]:
     """The token that opens a path, in a cluster where there is something to hit."""
     # Without an HTTP server: that a worker cannot be reached is a 502, and no fault of ours
-    node = make_node(id=NODE, join_token=environment_token, http_address="")
+    # With room: that there is none is a 503, and no fault of ours either
+    node = make_node(
+        id=NODE, join_token=environment_token, http_address="", max_replicas_per_model=9
+    )
     make_replica(node)
     NodeInventory.objects.create(node=node, observed_at=NOW)
     NodeBackend.objects.create(node=node, name="llama-cpp", first_seen_at=NOW, observed_at=NOW)
+    make_model()
+    make_rule(min_replicas=2, max_replicas=3)
+    make_job(node, index=1)
     dead = make_op(node, state=OpState.DEAD, last_error="disk full")
     make_operation(make_op(node, "whisper"), dead, id=JOB)
     return lambda path: SECRET if path.startswith("/api/node/") else root.secret
@@ -86,6 +101,8 @@ def hunt(cases: SearchStrategy[Case], secret: str) -> None:
             case.body["token"] = SECRET
         if "node_id" in case.path_parameters:
             case.path_parameters["node_id"] = str(NODE)
+        for model in {"name", "model_name"} & case.path_parameters.keys():
+            case.path_parameters[model] = "llama"
         if "job_id" in case.path_parameters:
             case.path_parameters["job_id"] = str(JOB)
         answer(case, secret)

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backendops import backoff
-from backendops.progress import Reading, aggregate, eta, parse_size
+from backendops.progress import Reading, aggregate, eta
 from backendops.states import OpState
+from clustermgr.lib.sizes import parse_size
 
 READINGS = st.builds(
     Reading,

@@ -31,6 +31,19 @@ def removals() -> Iterator[list[tuple[str, int, str]]]:
 
 
 @pytest.fixture
+def stops() -> Iterator[list[UUID]]:
+    """Replicas for which replica_unloading was told."""
+    told: list[UUID] = []
+
+    def hear(*, replica_id: UUID, **_: Any) -> None:
+        told.append(replica_id)
+
+    signals.replica_unloading.connect(hear)
+    yield told
+    signals.replica_unloading.disconnect(hear)
+
+
+@pytest.fixture
 def capacity() -> Iterator[list[UUID]]:
     """Nodes for which capacity_changed was told."""
     told: list[UUID] = []

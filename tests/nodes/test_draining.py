@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 from clustermgr.lib.errors import InvalidMove
 from nodes.models import BackendNode, NodeModel
 from nodes.services import draining
-from nodes.states import Liveness, NodeStatus
+from nodes.states import Liveness, NodeStatus, ReplicaState
 from tests.factories import NOW, make_node, make_pending, make_replica
 
 pytestmark = pytest.mark.django_db
@@ -32,25 +32,73 @@ def test_a_drain_does_not_delete_the_rows_by_which_requests_are_counted() -> Non
 
 
 def test_an_empty_node_is_drained() -> None:
-    node = make_node()
-    make_replica(node)
-    order(node)
+    node = order(make_node())
     assert draining.finish_drains(now=LATER) == [node]
     node.refresh_from_db()
     assert (node.drained_at, node.status) == (LATER, NodeStatus.DRAINING)
-    assert not node.replicas.exists()
+
+
+def test_an_idle_replica_is_stopped_and_only_then_is_the_node_drained(
+    stops: list[UUID], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    node = make_node()
+    idle, busy = make_replica(node), make_replica(node, index=1, in_flight=1)
+    order(node)
+    with django_capture_on_commit_callbacks(execute=True):
+        assert draining.finish_drains(now=LATER) == []
+    assert stops == [idle.pk]
+    idle.refresh_from_db()
+    busy.refresh_from_db()
+    assert (idle.state, idle.cleanup_next_retry_at) == (ReplicaState.UNLOADING, LATER)
+    assert busy.state == ReplicaState.LOADED
+    assert draining.finish_drains(now=LATER) == []  # its slot is taken until it is acknowledged
+    NodeModel.objects.all().delete()
+    assert draining.finish_drains(now=LATER) == [node]
+
+
+def test_a_replica_that_somebody_still_needs_is_kept_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = make_node()
+    replica = make_replica(node)
+    monkeypatch.setattr(draining, "_keepers", {})
+    draining.ask_before_stopping(lambda rows: {row.pk for row in rows})
+    order(node, deadline=LATER)
+    assert draining.finish_drains(now=LATER - timedelta(seconds=1)) == []
+    replica.refresh_from_db()
+    assert replica.state == ReplicaState.LOADED
+    assert draining.finish_drains(now=LATER) == [node]
+    replica.refresh_from_db()
+    assert replica.state == ReplicaState.UNLOADING
+
+
+def test_a_resumed_node_serves_with_what_was_not_stopped_yet() -> None:
+    node = make_node()
+    make_replica(node), make_replica(node, index=1, in_flight=1)
+    order(node)
+    draining.finish_drains(now=LATER)
+    draining.resume(node, by="ada", now=LATER)
+    assert NodeModel.objects.serving().get().replica_index == 1
+
+
+def test_a_worker_that_is_stopping_ends_its_processes_itself(removals: list[Any]) -> None:
+    node = make_node()
+    make_replica(node)
+    draining.worker_drain(node, now=NOW)
+    assert draining.finish_drains(now=LATER) == [node]
+    assert not NodeModel.objects.exists()
 
 
 def test_a_deadline_ends_the_patience(
-    removals: list[Any], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+    stops: list[UUID], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     node = make_node()
-    make_replica(node, in_flight=2)
+    replica = make_replica(node, in_flight=2)
     order(node, deadline=LATER)
     assert draining.finish_drains(now=LATER - timedelta(seconds=1)) == []
     with django_capture_on_commit_callbacks(execute=True):
         assert draining.finish_drains(now=LATER) == [node]
-    assert removals == [("llama", 0, "drain deadline passed")]
+    assert stops == [replica.pk]
     event = node.events.get(kind="node.drained")
     assert (event.reason, event.after) == ("drain deadline passed", {"requests_cut_off": 2})
 
@@ -66,10 +114,11 @@ def test_finishing_takes_the_same_statements_for_two_nodes_and_for_ten(
 ) -> None:
     for round_, count in enumerate((1, 5)):
         for number in range(count):
-            for kind, in_flight in (("idle", 0), ("late", 1)):
-                node = order(make_node(f"{kind}-{round_}-{number}"), deadline=NOW)
-                make_replica(node, in_flight=in_flight)
-        with django_assert_num_queries(20):  # six are savepoints, four let load jobs forget
+            order(make_node(f"empty-{round_}-{number}"))
+            make_replica(order(make_node(f"idle-{round_}-{number}")))
+            late = order(make_node(f"late-{round_}-{number}"), deadline=NOW)
+            make_replica(late, in_flight=1)
+        with django_assert_num_queries(13):  # two of them open and close a savepoint
             assert len(draining.finish_drains(now=LATER)) == 2 * count
 
 

@@ -4,13 +4,15 @@ import os
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from clustermgr import bootstrap, roles
-from clustermgr.conf import env_text
+from clustermgr.conf import ClusterSettings, env_text
 from clustermgr.embedded.parts import PASSWORD_WORKS
+from clustermgr.lib.errors import InvalidInput
 from nodes.services import environment
+from scheduling.services import seeding
 
 
 class Command(BaseCommand):
@@ -27,6 +29,7 @@ class Command(BaseCommand):
                 auto_approve=cluster.auto_approve_nodes,
                 now=timezone.now(),
             )
+            _seed(cluster)
             password = env_text(os.environ, "CLUSTER_ADMIN_PASSWORD")
             if password:
                 name = os.environ.get("CLUSTER_ADMIN_USER", "admin")
@@ -36,3 +39,14 @@ class Command(BaseCommand):
                 secret = env_text(os.environ, "CLUSTER_API_TOKEN")
                 if secret:
                     bootstrap.ensure_api_token(user, secret, now=timezone.now())
+
+
+def _seed(cluster: ClusterSettings) -> None:
+    """A rule that cannot be read stops the start: half of what was meant is not what was meant."""
+    try:
+        found = seeding.documents(
+            text=cluster.model_scheduling, path=cluster.model_scheduling_config
+        )
+        seeding.seed(found, now=timezone.now())
+    except InvalidInput as refusal:
+        raise CommandError(str(refusal)) from refusal

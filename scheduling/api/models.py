@@ -1,0 +1,120 @@
+"""Models: what they are, over HTTP."""
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from clustermgr.lib.api import paged_array
+from nodes.api.base import IF_MATCH, PAGING, OperatorView, findable, operator_schema, truth
+from scheduling.api.serializers import DeletedOut, ImportedOut, ImportIn, ModelIn, ModelOut
+from scheduling.api.shapes import Json, model_json
+from scheduling.definitions import Definition, keys_of
+from scheduling.importing import read_yaml
+from scheduling.models import ModelLoadInfo
+from scheduling.services import defining, standing
+
+VIEW = "scheduling.view_modelloadinfo"
+ADD = "scheduling.add_modelloadinfo"
+EDIT = "scheduling.change_modelloadinfo"
+DELETE = "scheduling.delete_modelloadinfo"
+SEARCH = OpenApiParameter("q", str, description="Part of a name.")
+FORCE = OpenApiParameter("force", bool, description="Also its rule, and unload its replicas.")
+
+
+class ModelsView(OperatorView):
+    needs = {"GET": VIEW, "POST": ADD}
+
+    @operator_schema(
+        "listModels",
+        "Every model, with where it stands",
+        ModelOut(many=True),
+        parameters=[*PAGING, SEARCH],
+    )
+    def get(self, request: Request) -> Response:
+        part = findable("q", request.query_params.get("q", ""))
+        rows = ModelLoadInfo.objects.filter(model_name__icontains=part)
+        return paged_array(request, rows, _shown)
+
+    @operator_schema("createModel", "Define a model", ModelOut, code=201, body=ModelIn)
+    def post(self, request: Request) -> Response:
+        definition = Definition.of(request.data)
+        return _answer(defining.create(definition, by=self.actor, now=timezone.now()), status=201)
+
+
+class ImportView(OperatorView):
+    needs = {"POST": ADD}
+
+    @operator_schema("importModels", "Define or edit many, or none", ImportedOut, body=ImportIn)
+    def post(self, request: Request) -> Response:
+        if not request.user.has_perm(EDIT):
+            self.permission_denied(request)
+        asked = self.valid(ImportIn)
+        documents = asked["models"] if "models" in asked else read_yaml(asked.get("yaml", ""))
+        done = defining.import_all(documents, by=self.actor, now=timezone.now())
+        return Response(
+            {
+                "created": done.created,
+                "edited": done.edited,
+                "unchanged": done.unchanged,
+                "to_replace": done.to_replace,
+            }
+        )
+
+
+class ModelView(OperatorView):
+    needs = {"GET": VIEW, "PUT": EDIT, "PATCH": EDIT, "DELETE": DELETE}
+
+    @operator_schema("getModel", "One model", ModelOut)
+    def get(self, request: Request, name: str) -> Response:
+        return _answer(defining.find(name))
+
+    @operator_schema(
+        "replaceModel", "Make a model be this", ModelOut, body=ModelIn, parameters=[IF_MATCH]
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """Replicas of another revision stop serving at once; `outdated` says how many."""
+        return self._edit(Definition.of({"name": name, **keys_of(request.data)}), name)
+
+    @operator_schema(
+        "changeModel",
+        "Change what is said of a model",
+        ModelOut,
+        body=ModelIn,
+        parameters=[IF_MATCH],
+    )
+    def patch(self, request: Request, name: str) -> Response:
+        """What is left out stays; `options` are replaced as a whole."""
+        before = defining.definition_of(defining.find(name))
+        return self._edit(before.changed(request.data), name)
+
+    @operator_schema("deleteModel", "Forget a model", DeletedOut, parameters=[IF_MATCH, FORCE])
+    def delete(self, request: Request, name: str) -> Response:
+        count = defining.delete(
+            name,
+            by=self.actor,
+            now=timezone.now(),
+            force=truth("force", request.query_params.get("force", "false")),
+            expected_version=self.expected_version(),
+        )
+        return Response({"message": "model deleted", "unloading": count})
+
+    def _edit(self, wanted: Definition, name: str) -> Response:
+        edited = defining.edit(
+            name,
+            wanted,
+            by=self.actor,
+            now=timezone.now(),
+            expected_version=self.expected_version(),
+        )
+        return _answer(edited.model)
+
+
+def _shown(models: list[ModelLoadInfo]) -> list[Json]:
+    found = standing.of(model.model_name for model in models)
+    return [model_json(model, one) for model, one in zip(models, found, strict=True)]
+
+
+def _answer(model: ModelLoadInfo, *, status: int = 200) -> Response:
+    headers = {"ETag": f'"{model.version}"'}
+    return Response(_shown([model])[0], status=status, headers=headers)

@@ -1,0 +1,10 @@
+"""Where replicas go, and which may leave: one view of the cluster in, one plan out. No database.
+
+views      what a decision knows            filters    why a node cannot take a replica
+plans      what a decision says             scores     which of those that can is best
+wishes     a rule, read strictly            picking    the best node, without asking every one
+board      who holds what, as the plan      evicting   room by unloading what may leave
+           takes shape                      filling    replicas that are missing
+standing   how a model is doing             trimming   replicas that are too many
+deciding   plan(): all of it, in order      changes    "what if", as another view
+"""

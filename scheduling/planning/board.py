@@ -1,0 +1,126 @@
+"""Who holds what while a plan takes shape: each decision sees the claims of those before it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from scheduling.planning import filters
+from scheduling.planning.orders import Order
+from scheduling.planning.spots import Spot
+from scheduling.planning.views import ClusterView, JobView, ReplicaView
+from scheduling.planning.wishes import PoolKey, Wish
+
+
+class Board:
+    """The cluster of one plan. It changes; the view it was made from does not."""
+
+    def __init__(self, view: ClusterView) -> None:
+        nodes = sorted(view.nodes, key=lambda node: node.name)
+        self.spots = {node.id: Spot(node) for node in nodes}
+        self.models = {model.name: model for model in view.models}
+        self.hosts: defaultdict[str, set[Spot]] = defaultdict(set)  # model: where it has a slot
+        self._groups: defaultdict[str, set[Spot]] = defaultdict(set)
+        self._pools: dict[PoolKey, tuple[Spot, ...]] = {}
+        self._orders: dict[tuple[PoolKey, bool], Order] = {}
+        self._open: tuple[Spot, ...] | None = None
+        for replica in view.replicas:
+            self._seat(replica)
+        for job in view.jobs:
+            self._reserve(job)
+
+    def pool(self, wish: Wish) -> tuple[Spot, ...]:
+        """The nodes that a wish allows; whether there is room is another question."""
+        found = self._pools.get(wish.pool)
+        if found is None:
+            found = tuple(spot for spot in self._opened() if filters.allows(spot, wish))
+            self._pools[wish.pool] = found
+        return found
+
+    def order(self, wish: Wish) -> Order:
+        """The pool, best first, for models that differ in nothing but their size."""
+        key = wish.pool, wish.packs
+        if key not in self._orders:
+            self._orders[key] = Order(self.pool(wish), wish)
+        return self._orders[key]
+
+    def neighbours(self, wish: Wish) -> set[Spot]:
+        """Where another model of its concurrency group is, or comes."""
+        group = wish.model.group
+        return self._groups[group] - self._alone(wish) if group else set()
+
+    def claim(self, spot: Spot, wish: Wish) -> int:
+        """Take the lowest free slot, and what the replica will use."""
+        index = spot.free_index(wish.name)
+        if index is None:
+            raise ValueError(f"{spot.view.name} has no slot for {wish.name}")
+        spot.take(wish, index)
+        self._note(spot, wish.name)
+        for (_, packs), order in self._orders.items():
+            if packs:  # only there a claim makes a node more attractive
+                order.refresh(spot)
+        return index
+
+    def leave(self, replica: ReplicaView) -> None:
+        """A replica begins to go; its slot and memory stay taken until it is gone."""
+        spot = self.spots.get(replica.node)
+        if spot is not None:
+            spot.leaving += 1
+
+    def name(self, node: UUID) -> str:
+        spot = self.spots.get(node)
+        return spot.view.name if spot else "a node that is gone"
+
+    def _opened(self) -> tuple[Spot, ...]:
+        if self._open is None:
+            self._open = tuple(spot for spot in self.spots.values() if not spot.closed)
+        return self._open
+
+    def _alone(self, wish: Wish) -> set[Spot]:
+        """Where nobody of the group is but the model itself."""
+        group = wish.model.group
+        return {
+            spot
+            for spot in self.hosts[wish.name]
+            if all(name == wish.name for name in self._grouped(spot, group))
+        }
+
+    def _grouped(self, spot: Spot, group: str) -> Iterator[str]:
+        return (n for n in spot.taken if n in self.models and self.models[n].group == group)
+
+    def _seat(self, replica: ReplicaView) -> None:
+        spot = self.spots.get(replica.node)
+        if spot is None:
+            return
+        spot.seat(replica)
+        self._note(spot, replica.model)
+
+    def _reserve(self, job: JobView) -> None:
+        spot = self.spots.get(job.node)
+        if spot is None:
+            return
+        model = self.models.get(job.model)
+        spot.reserve(job, size=(model.size_bytes or 0) if model else 0)
+        if job.active:
+            self._note(spot, job.model)
+
+    def _note(self, spot: Spot, name: str) -> None:
+        self.hosts[name].add(spot)
+        model = self.models.get(name)
+        if model is not None and model.group:
+            self._groups[model.group].add(spot)
+
+
+def by_model(rows: Iterable[ReplicaView]) -> dict[str, list[ReplicaView]]:
+    found: defaultdict[str, list[ReplicaView]] = defaultdict(list)
+    for row in rows:
+        found[row.model].append(row)
+    return found
+
+
+def coming(jobs: Iterable[JobView]) -> dict[str, list[JobView]]:
+    """Loads under way, by model."""
+    found: defaultdict[str, list[JobView]] = defaultdict(list)
+    for job in jobs:
+        if job.active:
+            found[job.model].append(job)
+    return found

@@ -1,0 +1,58 @@
+"""A plan in the making."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from scheduling.planning.board import Board
+from scheduling.planning.plans import Held, Place, Plan, Starved, Unload
+from scheduling.planning.standing import Standing
+from scheduling.planning.views import Knobs, ReplicaView
+from scheduling.states import Cause
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What is decided so far, and what it was decided from."""
+
+    board: Board
+    standings: Mapping[str, Standing]
+    now: datetime
+    knobs: Knobs
+    place: list[Place] = field(default_factory=list)
+    unload: list[Unload] = field(default_factory=list)
+    starved: list[Starved] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    recovered: list[str] = field(default_factory=list)
+
+    def stop(self, standing: Standing, row: ReplicaView, cause: Cause, reason: str) -> None:
+        """Let a replica go; from now on nobody counts on it."""
+        for group in (standing.serving, standing.misplaced, standing.outdated):
+            if row in group:
+                group.remove(row)
+        self.board.leave(row)
+        self.unload.append(
+            Unload(
+                replica=row.id,
+                model=row.model,
+                node=row.node,
+                node_name=self.board.name(row.node),
+                index=row.slot,
+                cause=cause,
+                reason=reason,
+            )
+        )
+
+    def hold(self, standing: Standing, reason: str, *, missing: int) -> None:
+        """Say what is being waited for."""
+        standing.short = standing.waiting = True
+        self.held.append(Held(model=standing.model.name, reason=reason, missing=missing))
+
+    def finished(self) -> Plan:
+        return Plan(
+            place=tuple(self.place),
+            unload=tuple(self.unload),
+            starved=tuple(self.starved),
+            held=tuple(self.held),
+            recovered=tuple(self.recovered),
+        )

@@ -1,0 +1,111 @@
+"""Replicas that are too many: of an old revision, on the wrong node, above the maximum, idle.
+
+Nobody in flight is touched, and no rule is broken by our own act.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from scheduling.planning.drafts import Draft
+from scheduling.planning.standing import Standing
+from scheduling.planning.views import ReplicaView
+from scheduling.states import Cause
+
+
+def trim(draft: Draft, standing: Standing) -> None:
+    """Let go whatever a model has too much of."""
+    _outdated(draft, standing)
+    if standing.wish is None:
+        return  # fail closed: a rule that nobody can read unloads nothing either
+    _misplaced(draft, standing)
+    if standing.model.rule is None or not standing.rule.managed:
+        return
+    if standing.rule.spread_all:
+        _doubled(draft, standing)
+        return
+    _above_maximum(draft, standing)
+    _idle(draft, standing)
+
+
+def _outdated(draft: Draft, standing: Standing) -> None:
+    """Once their replacements serve, or when there is no room for these beside them."""
+    if standing.waiting:
+        return
+    replaced = len(standing.serving) >= _floor(standing)
+    if replaced or standing.short:
+        reason = "Its model was edited since it was loaded."
+        for row in _resting(standing.outdated):
+            draft.stop(standing, row, Cause.REPLACE, reason)
+
+
+def _misplaced(draft: Draft, standing: Standing) -> None:
+    """Once as many serve where they should."""
+    if len(standing.serving) < _floor(standing):
+        return
+    for row in _resting(standing.misplaced):
+        draft.stop(standing, row, Cause.CEILING, "Its node does not match the rule any more.")
+
+
+def _doubled(draft: Draft, standing: Standing) -> None:
+    """Spread over all nodes means one on each."""
+    seen: Counter[UUID] = Counter()
+    for row in sorted(standing.serving, key=lambda row: (-row.in_flight, row.slot)):
+        seen[row.node] += 1
+        if seen[row.node] > 1 and row.in_flight == 0:
+            draft.stop(standing, row, Cause.CEILING, "One replica on each node is enough.")
+
+
+def _above_maximum(draft: Draft, standing: Standing) -> None:
+    rule = standing.rule
+    excess = standing.have - rule.max_replicas if rule.max_replicas else 0
+    # Those on their way are not there yet: leaving now would break the minimum
+    number = min(excess, len(standing.serving) - rule.min_replicas)
+    for row in _worst_first(draft, _resting(standing.serving))[: max(number, 0)]:
+        draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
+
+
+def _idle(draft: Draft, standing: Standing) -> None:
+    """Down to the minimum, zero included, but never the last idle one beside busy ones.
+
+    All others being busy, the next tick would bring it back.
+    """
+    rule = standing.rule
+    if rule.pinned or standing.placed or standing.short:
+        return
+    resting = _resting(standing.serving)
+    busy = len(standing.serving) - len(resting)
+    number = min(len(standing.serving) - rule.min_replicas, len(resting) - bool(busy))
+    unused = [row for row in resting if _unused(row, draft.now - draft.knobs.idle_after)]
+    minutes = draft.knobs.idle_after.total_seconds() / 60
+    for row in _worst_first(draft, unused)[: max(number, 0)]:
+        draft.stop(standing, row, Cause.IDLE, f"Unused for more than {minutes:g} minutes.")
+
+
+def _floor(standing: Standing) -> int:
+    """How many must serve before others may go; each node of a spread speaks for itself."""
+    return 1 if standing.rule.spread_all and standing.coming else standing.rule.min_replicas
+
+
+def _resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+    return [row for row in rows if row.in_flight == 0]
+
+
+def _unused(row: ReplicaView, before: datetime) -> bool:
+    moment = row.last_used or row.created_at
+    return moment is not None and moment < before
+
+
+def _worst_first(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+    """Closed nodes first, then crowded ones, then the higher slot, then the longest unused."""
+
+    def worth(row: ReplicaView) -> tuple[Any, ...]:
+        spot = draft.board.spots[row.node]
+        crowd = spot.live.get(row.model, 0)
+        moment = row.last_used or row.created_at
+        used = moment.timestamp() if moment else 0.0
+        return (not spot.closed, -crowd, -row.slot, used, spot.view.name)
+
+    return sorted(rows, key=worth)

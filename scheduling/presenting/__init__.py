@@ -1,0 +1,1 @@
+"""Wishes and what became of them, in words and in cells."""

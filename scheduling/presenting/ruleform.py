@@ -1,0 +1,74 @@
+"""A rule as a form: three modes instead of columns that exclude each other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clustermgr.lib.errors import InvalidInput
+from nodes.states import TaintEffect
+from scheduling.models import ModelSchedulingConfig
+from scheduling.presenting import words
+from scheduling.states import RoutePolicy, Strategy
+
+NUMBERS = {"balance_abs_threshold": int, "balance_rel_threshold": float, "min_prefix_match": float}
+
+
+def context(model_name: str, rule: ModelSchedulingConfig | None) -> dict[str, Any]:
+    """What the form shows; of a rule that is not there yet, what it would be."""
+    shown = rule or ModelSchedulingConfig(model_name=model_name, min_replicas=1)
+    return {
+        "rule": shown,
+        "rule_exists": rule is not None,
+        "mode": words.mode(shown),
+        "modes": words.MODES,
+        "tolerations": "\n".join(map(_written, shown.tolerations)),
+        "strategies": Strategy.choices,
+        "policies": [(value, value or "inherit") for value in RoutePolicy.values],
+    }
+
+
+def read(form: Mapping[str, str], *, model_name: str) -> dict[str, Any]:
+    """The document that the form means; `rules` checks what it says."""
+    mode = form.get("mode", "")
+    if mode not in words.MODES:
+        raise InvalidInput("Choose a mode: pin, auto-scale or spread.")
+    scale = mode == "scale"
+    return {
+        "model_name": model_name,
+        "selector": form.get("selector", ""),
+        "min_replicas": _number(form, "min_replicas", int) if scale else 0,
+        "max_replicas": _number(form, "max_replicas", int) if scale else 0,
+        "spread_all": mode == "spread",
+        "pinned": "pinned" in form,
+        "priority": _number(form, "priority", int),
+        "strategy": form.get("strategy", ""),
+        "route_policy": form.get("route_policy", ""),
+        "tolerations": _tolerations(form.get("tolerations", "")),
+        **{name: _number(form, name, kind) for name, kind in NUMBERS.items()},
+    }
+
+
+def _number(form: Mapping[str, str], name: str, kind: Any) -> Any:
+    text = form.get(name, "").strip()
+    try:
+        return kind(text) if text else 0
+    except ValueError:
+        raise InvalidInput(f"{name} must be a number.") from None
+
+
+def _tolerations(text: str) -> list[dict[str, str]]:
+    """One in a line: key=value:effect, of which everything but the key may be left out."""
+    found = []
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        pair, _, effect = line.rpartition(":")
+        if effect not in TaintEffect.values:
+            pair, effect = line, ""
+        key, equals, value = pair.partition("=")
+        one = {"key": key.strip(), **({"value": value.strip()} if equals else {})}
+        found.append({**one, **({"effect": effect} if effect else {})})
+    return found
+
+
+def _written(toleration: Mapping[str, str]) -> str:
+    value = f"={toleration['value']}" if "value" in toleration else ""
+    effect = f":{toleration['effect']}" if "effect" in toleration else ""
+    return f"{toleration.get('key', '')}{value}{effect}"

@@ -1,0 +1,18 @@
+"""What the facts of nodes mean for models. A receiver may nudge; the next tick would do it too."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from clustermgr.lib.queue import after_commit
+from scheduling.services import hunger
+
+
+def on_replica_unloading(replica_id: UUID, **_: Any) -> None:
+    after_commit("scheduling.stop_replica", str(replica_id))
+
+
+def on_capacity_changed(**_: Any) -> None:
+    """What did not fit may fit now: nobody waits for the end of a pause, nor for the clock."""
+    if hunger.try_again(now=datetime.now(UTC)):
+        after_commit("scheduling.reconcile")

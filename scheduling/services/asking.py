@@ -1,0 +1,90 @@
+"""Questions about placement; nothing is changed by asking."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from clustermgr.lib.errors import NotFound
+from scheduling import snapshot
+from scheduling.planning import changes, deciding, explaining
+from scheduling.planning.changes import Changes
+from scheduling.planning.plans import Plan, Verdict
+from scheduling.planning.standing import Standing
+from scheduling.services.reconciling import knobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Where a model stands, and what keeps it there."""
+
+    model: str
+    desired: int
+    serving: int
+    coming: int
+    satisfied: bool
+    reason: str  # one sentence
+    smallest_fix: str
+    verdicts: tuple[Verdict, ...]  # every node, those that fit first
+
+    def as_json(self) -> Mapping[str, Any]:
+        return {
+            "model": self.model,
+            "desired": self.desired,
+            "serving": self.serving,
+            "loading": self.coming,
+            "satisfied": self.satisfied,
+            "reason": self.reason,
+            "smallest_fix": self.smallest_fix,
+            "verdicts": [verdict.as_json() for verdict in self.verdicts],
+        }
+
+
+def why(model_name: str, *, now: datetime) -> Why:
+    """Why a model has the replicas it has, as if somebody tried this moment."""
+    view, turns = snapshot.take(), knobs(settings.CLUSTER)
+    draft = deciding.begin(view, now=now, knobs=turns)
+    standing = draft.standings.get(model_name)
+    if standing is None:
+        raise NotFound(f"There is no model {model_name}, nor a rule for it.")
+    # Two plans: what is waited for, and what would happen without waiting
+    patient = deciding.plan(view, now=now, knobs=turns)
+    eager = deciding.plan(changes.eager(view), now=now, knobs=turns)
+    reason, fix = _answer(model_name, patient, eager)
+    pool = len(draft.board.pool(standing.wish)) if standing.wish else 0
+    desired = pool if standing.rule.spread_all else standing.rule.min_replicas
+    return Why(
+        model=model_name,
+        desired=desired,
+        serving=len(standing.serving),
+        coming=len(standing.coming),
+        satisfied=not reason,
+        reason=reason or _contented(standing, desired),
+        smallest_fix=fix,
+        verdicts=explaining.everywhere(draft.board, standing.wish) if standing.wish else (),
+    )
+
+
+def what_if(supposed: Changes, *, now: datetime) -> Plan:
+    """What one tick would decide if the cluster were so."""
+    view = changes.supposed(snapshot.take(), supposed, now=now)
+    return deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
+
+
+def _answer(model: str, patient: Plan, eager: Plan) -> tuple[str, str]:
+    """What stands in the way, and what would help; both empty when nothing does."""
+    starved = next((one for one in eager.starved if one.model == model), None)
+    held = next((one for one in patient.held if one.model == model), None)
+    if starved is not None:
+        return starved.reason, starved.smallest_fix
+    return (held.reason if held else ""), ""
+
+
+def _contented(standing: Standing, desired: int) -> str:
+    if not standing.rule.managed:
+        return "No rule asks for replicas: it is loaded when a request asks for it."
+    if standing.have < desired:
+        return f"{desired - standing.have} more will be placed by the next tick."
+    return f"{standing.have} of {desired} replicas run or load."

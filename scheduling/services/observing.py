@@ -1,0 +1,168 @@
+"""What workers really run: the authority about replicas, and the only sight of strays.
+
+No answer is not an empty list. Without one the process itself is asked, and only "gone" counts
+against it: busy is alive. Misses are counted on the row, by the cluster and not by a process.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import F, Q
+
+from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable, WorkerTokenUnknown
+from nodes import backendrpc
+from nodes.backendrpc import Health
+from nodes.gateway import NodeGateway
+from nodes.models import BackendNode, NodeModel
+from nodes.querysets import NodeModelQuerySet
+from nodes.services import bearers, lifecycle, replicas
+from nodes.states import ReplicaState
+from nodes.wire import RunningModel
+from scheduling.services import strays
+
+CONFIRMED_FOR = timedelta(minutes=2)  # so long a confirmation is good, if nobody answers
+MISS_EVERY = timedelta(seconds=15)  # two looks at once are one miss
+MISSES = 2  # not listed, and idle
+AT_ONCE = 16  # processes that are asked themselves
+MISSES_AT_MOST = 3  # not listed, whatever its counter says; or gone without an answer
+
+Key = tuple[str, int]
+
+
+def observe(*, gateway: NodeGateway, clock: Callable[[], datetime]) -> None:
+    """Ask every node at once, and settle what each told; a quiet fleet costs three statements."""
+    nodes = list(BackendNode.objects.approved().backends().online().select_related("join_token"))
+    asked_at = clock()
+    connection.close()
+    answers = gateway.running_models_of([node.pk for node in nodes])
+    rows = _rows_by_node()
+    known = strays.nodes_with_any()
+    silent = []
+    for node in nodes:
+        told = answers[node.pk]
+        if not isinstance(told, tuple):
+            silent.append(node)
+            _note_silence(node, told, now=asked_at)
+        elif node.pk in known or _has_news(rows[node.pk], told, now=asked_at):
+            settle(node, running=told, asked_at=asked_at)
+    _ask_processes(silent, now=asked_at)
+
+
+def settle(node: BackendNode, *, running: Sequence[RunningModel], asked_at: datetime) -> None:
+    """Believe the worker: what it lists lives, what it does not list is missed."""
+    alive = _keys(running)
+    with transaction.atomic():
+        rows = _loaded(asked_at).filter(node=node).order_by("pk").select_for_update(no_key=True)
+        listed = {row.pk: (row.model_name, row.replica_index) in alive for row in rows}
+        missing = [pk for pk, there in listed.items() if not there]
+        _confirm([pk for pk, there in listed.items() if there], now=asked_at)
+        _miss(missing, now=asked_at)
+        _forget(missing)
+    strays.note(node, running=running, asked_at=asked_at)
+
+
+def _keys(running: Sequence[RunningModel]) -> set[Key]:
+    return {(process.model_id, process.replica_index) for process in running}
+
+
+def _rows_by_node() -> dict[UUID, list[NodeModel]]:
+    rows: dict[UUID, list[NodeModel]] = defaultdict(list)
+    for row in NodeModel.objects.defer("model_options"):
+        rows[row.node_id].append(row)
+    return rows
+
+
+def _has_news(rows: Sequence[NodeModel], running: Sequence[RunningModel], *, now: datetime) -> bool:
+    """Whether anything has to be written: somebody missing, unknown, or not confirmed lately."""
+    owned = {(row.model_name, row.replica_index) for row in rows}
+    loaded = [row for row in rows if row.state == ReplicaState.LOADED]
+    serving = {(row.model_name, row.replica_index) for row in loaded}
+    alive = _keys(running)
+    if not alive <= owned or not serving <= alive:
+        return True
+    return any(
+        row.misses
+        or row.suspect_since
+        or not row.last_confirmed_at
+        or row.last_confirmed_at <= now - CONFIRMED_FOR
+        for row in loaded
+    )
+
+
+def _loaded(asked_at: datetime) -> NodeModelQuerySet:
+    """What was loaded when the question went out; what came later cannot be in the answer."""
+    return NodeModel.objects.filter(state=ReplicaState.LOADED, updated_at__lt=asked_at)
+
+
+def _confirm(ids: Sequence[UUID], *, now: datetime) -> None:
+    # Only where it says something new: most rows of most looks need no write
+    news = _old(now) | Q(misses__gt=0) | Q(suspect_since__isnull=False)
+    rows = NodeModel.objects.filter(news, pk__in=ids)
+    rows.update(last_confirmed_at=now, misses=0, missed_at=None, suspect_since=None)
+
+
+def _old(now: datetime) -> Q:
+    return Q(last_confirmed_at=None) | Q(last_confirmed_at__lte=now - CONFIRMED_FOR)
+
+
+def _miss(ids: Sequence[UUID], *, now: datetime) -> None:
+    fresh = Q(missed_at=None) | Q(missed_at__lte=now - MISS_EVERY)
+    rows = NodeModel.objects.filter(fresh, pk__in=ids)
+    rows.update(misses=F("misses") + 1, missed_at=now)
+
+
+def _forget(ids: Sequence[UUID]) -> None:
+    enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
+    rows = NodeModel.objects.filter(enough, pk__in=ids, state=ReplicaState.LOADED)
+    replicas.remove(rows, reason="its worker does not run it any more")
+
+
+def _note_silence(node: BackendNode, why: BusError | NodeRefused, *, now: datetime) -> None:
+    if isinstance(why, NodeUnreachable):
+        lifecycle.mark_unreachable(node.pk, now=now, reason=str(why))
+
+
+def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
+    """Nobody told: ask the processes whose last sign of life is old, many at a time."""
+    doubt = _old(now) | Q(suspect_since__isnull=False)
+    rows = _loaded(now).filter(doubt, node__in=nodes).exclude(address="")
+    asked = list(rows.values_list("pk", "node_id", "address"))
+    if not asked:
+        return
+    tokens = {node.pk: _token(node) for node in nodes}
+    connection.close()
+
+    def ask(row: tuple[UUID, UUID, str]) -> Health:
+        return backendrpc.health(row[2], token=tokens[row[1]])
+
+    with ThreadPoolExecutor(AT_ONCE) as crowd:
+        told = list(crowd.map(ask, asked))
+    seen: dict[Health, list[UUID]] = defaultdict(list)
+    for (pk, _, _), health in zip(asked, told, strict=True):
+        seen[health].append(pk)
+    _write(seen, now=now)
+
+
+@transaction.atomic
+def _write(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
+    # Alive or busy: somebody is there. That it is still our process, only the worker can say:
+    # a suspect stays one.
+    living = NodeModel.objects.filter(pk__in=[*seen[Health.ALIVE], *seen[Health.BUSY]])
+    living.update(last_confirmed_at=now, misses=0, missed_at=None)
+    _miss(seen[Health.GONE], now=now)
+    gone = NodeModel.objects.filter(
+        pk__in=seen[Health.GONE], misses__gte=MISSES_AT_MOST, state=ReplicaState.LOADED
+    )
+    replicas.remove(gone, reason="nobody answers at its address")
+
+
+def _token(node: BackendNode) -> str:
+    """Whoever refuses our token lives: an unknown one is no obstacle here."""
+    try:
+        return bearers.of(node)
+    except WorkerTokenUnknown:
+        return ""

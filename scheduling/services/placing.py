@@ -1,0 +1,102 @@
+"""One replica now, because a request or an operator asks for it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from clustermgr.lib.errors import Conflict, DomainError, InvalidInput, NotFound
+from clustermgr.lib.locks import LockKey, wait_lock
+from nodes.models import BackendNode
+from scheduling import snapshot
+from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.planning import asked, deciding
+from scheduling.planning.asked import Outcome, Refusal
+from scheduling.services import intents
+from scheduling.services.reconciling import knobs
+from scheduling.states import Cause
+
+
+class NoCapacity(DomainError):
+    """No node can take another replica; the sentence names the smallest change that helps."""
+
+    code = "no_capacity"
+    http_status = 503
+
+
+class MakingRoom(DomainError):
+    """Others are being unloaded for it; the same request succeeds in a moment."""
+
+    code = "making_room"
+    http_status = 503
+
+
+class ModelFailing(DomainError):
+    """Its last loads failed, and it is too early for another try."""
+
+    code = "model_failing"
+    http_status = 503
+
+
+REFUSALS: dict[Refusal, type[DomainError]] = {
+    Refusal.FULL: NoCapacity,
+    Refusal.ROOM: MakingRoom,
+    Refusal.FAILING: ModelFailing,
+    Refusal.LIMIT: Conflict,
+    Refusal.UNREADABLE: InvalidInput,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    job: LoadJob | None = None
+    refusal: DomainError | None = None
+
+
+def place(
+    model_name: str, *, cause: Cause, by: str, now: datetime, node: BackendNode | None = None
+) -> LoadJob:
+    """Open the job for one more replica; a request joins a load that is under way.
+
+    A refusal is raised after the transaction: making room for the next try has been written.
+    """
+    running = _joined(model_name, cause)
+    if running is not None:
+        return running
+    result = _decide(model_name, cause=cause, by=by, now=now, node=node)
+    if result.job is None:
+        raise result.refusal or NoCapacity(f"{model_name} fits nowhere.")
+    return result.job
+
+
+@transaction.atomic
+def _decide(
+    model_name: str, *, cause: Cause, by: str, now: datetime, node: BackendNode | None
+) -> _Result:
+    # Waits, unlike a tick: a slot is decided on once, and a tick is over in a moment
+    wait_lock(LockKey.RECONCILE)
+    running = _joined(model_name, cause)
+    if running is not None:
+        return _Result(job=running)
+    draft = deciding.begin(snapshot.take(), now=now, knobs=knobs(settings.CLUSTER))
+    standing = draft.standings.get(model_name)
+    if standing is None or not standing.model.defined:
+        return _Result(refusal=NotFound(f"Nobody has defined how {model_name} is loaded."))
+    outcome = asked.one_more(draft, standing, cause=cause, node=node.pk if node else None)
+    intents.unload(draft.unload, by=by, now=now)
+    jobs = intents.load(draft.place, by=by, now=now)
+    return _Result(job=jobs[0] if jobs else None, refusal=_refusal(outcome))
+
+
+def _joined(model_name: str, cause: Cause) -> LoadJob | None:
+    """The load that a request may wait for: of the revision that is current."""
+    if cause != Cause.REQUEST:
+        return None
+    revision = ModelLoadInfo.objects.filter(pk=model_name).values("config_revision")
+    jobs = LoadJob.objects.active().filter(model_name=model_name, config_revision=revision[:1])
+    return jobs.order_by("id").first()
+
+
+def _refusal(outcome: Outcome) -> DomainError | None:
+    return REFUSALS[outcome.kind](outcome.sentence) if outcome.kind else None

@@ -1,0 +1,54 @@
+"""The statements that the ORM cannot say in one: many rows at once, each with its own values."""
+
+# What this process holds, for another lease; whoever is missing in the answer was taken from us.
+RENEW = """
+UPDATE scheduling_loadjob job SET lease_until = %(until)s
+  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[]) AS held (id, fence)
+ WHERE job.id = held.id AND job.fence = held.fence
+   AND job.state IN ('installing', 'staging', 'loading')
+RETURNING job.id
+"""
+
+# All progress of one process. What was shown is never taken back; whoever moves gets more time,
+# up to a bound.
+PROGRESS = """
+UPDATE scheduling_loadjob job
+   SET phase = told.phase, progress_at = %(now)s,
+       percentage = greatest(job.percentage, told.percentage),
+       current_bytes = greatest(job.current_bytes, told.current_bytes),
+       total_bytes = greatest(job.total_bytes, told.total_bytes),
+       deadline_at = greatest(job.deadline_at,
+                              least(%(until)s, job.created_at + %(at_most)s::interval))
+  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[],
+              %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[])
+       AS told (id, fence, phase, current_bytes, total_bytes, percentage)
+ WHERE job.id = told.id AND job.fence = told.fence
+   AND job.state IN ('installing', 'staging', 'loading')
+"""
+
+# Ends reservations and takes them off their nodes, in one statement: whoever ends a reservation
+# second finds it ended, and takes nothing off. The nodes are locked before (nodes, then jobs).
+END_RESERVATIONS = """
+WITH ended AS (
+    UPDATE scheduling_loadjob SET reservation_ended_at = %(now)s
+     WHERE id = ANY(%(ids)s) AND reservation_ended_at IS NULL
+    RETURNING node_id, reserved_vram
+), freed AS (
+    SELECT node_id, sum(reserved_vram) AS amount FROM ended GROUP BY node_id
+)
+UPDATE nodes_backendnode node
+   SET reserved_vram = greatest(node.reserved_vram - freed.amount, 0)
+  FROM freed WHERE node.id = freed.node_id
+"""
+
+# Nodes whose figure is not the sum of what jobs hold there, with that sum.
+# Served by job_reservations.
+RESERVED = """
+SELECT node.id, coalesce(held.amount, 0)
+  FROM nodes_backendnode node
+  LEFT JOIN (
+      SELECT node_id, sum(reserved_vram) AS amount
+        FROM scheduling_loadjob WHERE reservation_ended_at IS NULL GROUP BY node_id
+  ) held ON held.node_id = node.id
+ WHERE node.reserved_vram <> coalesce(held.amount, 0)
+"""

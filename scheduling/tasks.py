@@ -1,0 +1,51 @@
+"""What ticks for models, and what waits for a node."""
+
+from uuid import UUID
+
+from celery import shared_task
+from django.utils import timezone
+
+from clustermgr.lib.bus import default_bus
+from nodes.gateway import NodeGateway
+from scheduling.services import loading, observing, reaping, reconciling, strays, unloading
+from scheduling.services.desk import default_desk
+from scheduling.services.loading import Hands
+
+
+@shared_task(name="scheduling.reconcile", ignore_result=True)
+def reconcile() -> None:
+    """Bring what runs closer to what should."""
+    reconciling.tick(now=timezone.now())
+
+
+@shared_task(name="scheduling.run_job", ignore_result=True)
+def run_job(job_id: int) -> None:
+    """Bring one replica up."""
+    desk = default_desk(clock=timezone.now)
+    hands = Hands(gateway=NodeGateway(default_bus()), desk=desk, clock=timezone.now)
+    loading.run(job_id, hands=hands)
+
+
+@shared_task(name="scheduling.stop_replica", ignore_result=True)
+def stop_replica(replica_id: str) -> None:
+    """Stop exactly one process."""
+    gateway = NodeGateway(default_bus())
+    unloading.stop(UUID(replica_id), gateway=gateway, clock=timezone.now)
+
+
+@shared_task(name="scheduling.reap_jobs", ignore_result=True)
+def reap_jobs() -> None:
+    """Find what nobody works on any more, and ring for what is due."""
+    reaping.reap(now=timezone.now())
+
+
+@shared_task(name="scheduling.observe", ignore_result=True)
+def observe() -> None:
+    """Ask workers what they really run."""
+    observing.observe(gateway=NodeGateway(default_bus()), clock=timezone.now)
+
+
+@shared_task(name="scheduling.settle_stray", ignore_result=True)
+def settle_stray(stray_id: int) -> None:
+    """Take in or stop a process that belongs to nobody."""
+    strays.settle(stray_id, gateway=NodeGateway(default_bus()), clock=timezone.now)

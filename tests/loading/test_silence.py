@@ -1,0 +1,191 @@
+"""Workers that do not answer, or answer nonsense; played, because ours does neither."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from pytest_django import DjangoAssertNumQueries
+
+from clustermgr.lib.bus import NatsBus
+from nodes.gateway import NodeGateway
+from nodes.models import BackendNode, NodeModel
+from nodes.services import environment
+from nodes.states import Liveness, ReplicaState
+from nodes.wire import InstallReply, subjects
+from scheduling.models import LoadJob, StrayProcess
+from scheduling.services import loading, observing, reaping
+from scheduling.services.desk import Desk
+from scheduling.services.loading import Hands
+from scheduling.states import JobState
+from tests.backendops.conftest import Clock
+from tests.factories import NOW, make_job, make_model, make_node, make_replica
+from tests.scripted import ScriptedWorker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG_AGO = NOW - timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def _doorbells(queued: list[tuple[Any, ...]]) -> None:
+    """No test here has a broker behind it."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def hands(clock: Clock) -> Iterator[Hands]:
+    bus = NatsBus(django_settings.CLUSTER)
+    brief = timedelta(milliseconds=200)
+    cluster = replace(django_settings.CLUSTER, install_timeout=brief, running_timeout=brief)
+    yield Hands(gateway=NodeGateway(bus, cluster=cluster), desk=Desk(clock=clock), clock=clock)
+    bus.close()
+
+
+@pytest.fixture
+def node(db: None) -> BackendNode:
+    secret = django_settings.CLUSTER.registration_token
+    token = environment.sync(secret, auto_approve=True, now=NOW)
+    return make_node(join_token=token, approved_at=LONG_AGO)
+
+
+@pytest.fixture
+def worker(node: BackendNode) -> Iterator[ScriptedWorker]:
+    with ScriptedWorker(node_id=node.pk) as played:
+        yield played
+
+
+@pytest.fixture
+def job(node: BackendNode) -> LoadJob:
+    make_model()
+    row = make_replica(node, state=ReplicaState.STAGING, address="", config_revision="r1")
+    return make_job(node, replica=row)
+
+
+def stops(*, terminated: bool = True) -> bytes:
+    return b'{"matched":true,"freed":true,"terminated":%s}' % str(terminated).lower().encode()
+
+
+def test_no_answer_to_an_install_is_no_failure_and_is_asked_again(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands, clock: Clock
+) -> None:
+    worker.listens(subjects.INSTALL)
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, job.due_at) == (JobState.PENDING, NOW + timedelta(seconds=5))
+    assert NodeModel.objects.get().state == ReplicaState.STAGING
+    assert not loading.run(job.pk, hands=hands)
+    clock.passes(seconds=5)
+    assert loading.run(job.pk, hands=hands)
+    assert [path for path, _ in worker.heard] == [subjects.INSTALL.path] * 2
+
+
+def test_an_install_that_is_never_answered_ends_in_time(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands, clock: Clock
+) -> None:
+    worker.listens(subjects.INSTALL)
+    loading.run(job.pk, hands=hands)
+    clock.passes(minutes=30)
+    loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert job.state == JobState.FAILED
+    assert job.last_error.startswith("Not done in time.")
+    # The worker may start a process yet: the slot is not free before it says that there is none
+    assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:0", "host:99999", "host:"])
+def test_a_worker_that_lies_about_its_address_is_told_in_a_sentence(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands, address: str
+) -> None:
+    worker.answers(subjects.INSTALL, InstallReply(success=True, address=address).encode())
+    loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert job.state == JobState.FAILED
+    assert "must end in its port" in job.last_error
+    # Somewhere it runs: the order to stop it stands
+    assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+
+
+def test_an_address_where_nobody_is_fails_the_load(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands
+) -> None:
+    worker.answers(subjects.INSTALL, InstallReply(success=True, address="127.0.0.1:9").encode())
+    worker.answers(subjects.STOP_MODEL, stops())
+    loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, job.address) == (JobState.FAILED, "127.0.0.1:9")
+    assert "cannot be reached" in job.last_error
+    assert not NodeModel.objects.exists()
+
+
+def test_who_was_only_just_let_in_need_not_listen_yet(
+    job: LoadJob, node: BackendNode, hands: Hands
+) -> None:
+    BackendNode.objects.update(approved_at=NOW - timedelta(seconds=10))
+    loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    node.refresh_from_db()
+    assert (job.state, node.liveness) == (JobState.PENDING, Liveness.HEALTHY)
+
+
+def test_a_bus_that_is_away_says_nothing_about_anybody(
+    job: LoadJob, node: BackendNode, clock: Clock
+) -> None:
+    bus = NatsBus(replace(django_settings.CLUSTER, nats_url="nats://127.0.0.1:9"))
+    hands = Hands(gateway=NodeGateway(bus), desk=Desk(clock=clock), clock=clock)
+    loading.run(job.pk, hands=hands)
+    bus.close()
+    job.refresh_from_db()
+    node.refresh_from_db()
+    assert (job.state, node.liveness) == (JobState.PENDING, Liveness.HEALTHY)
+
+
+def test_a_load_is_not_begun_again_before_the_old_process_has_ended(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands, clock: Clock
+) -> None:
+    NodeModel.objects.update(state=ReplicaState.LOADING, address="h:50052")
+    worker.answers(subjects.INSTALL, InstallReply(success=True, address="h:50052").encode())
+    worker.answers(subjects.STOP_MODEL, stops(terminated=False))
+    loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert job.state == JobState.PENDING
+    assert [path for path, _ in worker.heard] == [subjects.STOP_MODEL.path]
+
+
+def test_a_quiet_fleet_is_looked_at_with_the_same_few_statements(
+    hands: Hands,
+    clock: Clock,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    listed = '{"models":[{"model_id":"llama","replica_index":0,"address":"127.0.0.1:50052"}]}'
+    with ExitStack() as crowd:
+        for number in range(5):
+            replica = make_replica(make_node(f"other-{number}"))
+            played = crowd.enter_context(ScriptedWorker(node_id=replica.node_id))
+            played.answers(subjects.RUNNING_MODELS, listed.encode())
+        with django_assert_num_queries(3):
+            observing.observe(gateway=hands.gateway, clock=clock)
+
+
+def test_a_process_with_an_impossible_name_is_passed_over(
+    worker: ScriptedWorker, hands: Hands, clock: Clock
+) -> None:
+    nonsense = '{"models":[{"model_id":"a\\u0000b","replica_index":0,"address":"127.0.0.1:1"},'
+    nonsense += '{"model_id":"%s","replica_index":0,"address":"127.0.0.1:2"}]}' % ("x" * 300)
+    worker.answers(subjects.RUNNING_MODELS, nonsense.encode())
+    observing.observe(gateway=hands.gateway, clock=clock)
+    assert not StrayProcess.objects.exists()
+
+
+def test_reaping_twice_is_reaping_once(job: LoadJob, clock: Clock) -> None:
+    clock.passes(minutes=1)
+    assert reaping.reap(now=clock()) == 0
+    assert reaping.reap(now=clock()) == 0

@@ -1,0 +1,166 @@
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodes.selectors import Selector
+from nodes.states import Liveness, NodeType, ReplicaState, TaintEffect
+from nodes.taints import untolerated
+from scheduling.planning import deciding
+from scheduling.planning.plans import Plan
+from scheduling.planning.standing import Standing
+from scheduling.planning.views import ClusterView
+from scheduling.planning.wishes import read
+from tests.planning.clusters import clusters, shuffled
+from tests.planning.made import KNOBS, NOW, carried_out, plan
+
+Law = Callable[..., None]
+
+
+def law(test: Law) -> Law:
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(max_examples=150, deadline=None, suppress_health_check=checks)(
+        given(view=clusters())(test)
+    )
+
+
+def standings(view: ClusterView) -> dict[str, Standing]:
+    return dict(deciding.begin(view, now=NOW, knobs=KNOBS).standings)
+
+
+def placed(done: Plan) -> Counter[str]:
+    return Counter(one.model for one in done.place)
+
+
+@law
+def test_no_slot_is_given_twice(view: ClusterView) -> None:
+    taken = {(row.node, row.model, row.slot) for row in view.replicas}
+    for one in plan(view).place:
+        slot = one.node, one.model, one.index
+        assert slot not in taken
+        taken.add(slot)
+
+
+@law
+def test_no_node_gets_more_replicas_of_a_model_than_it_has_slots(view: ClusterView) -> None:
+    after = carried_out(view, plan(view))
+    before = Counter((row.node, row.model) for row in view.replicas)
+    slots = {node.id: node.slots for node in view.nodes}
+    for (node, model), number in Counter((r.node, r.model) for r in after.replicas).items():
+        assert number <= max(slots[node], before[node, model])
+
+
+@law
+def test_nothing_is_placed_above_the_maximum(view: ClusterView) -> None:
+    before = standings(view)
+    for model, number in placed(plan(view)).items():
+        limit = before[model].rule.max_replicas
+        assert not limit or before[model].have + number <= limit
+
+
+@law
+def test_the_plan_itself_takes_no_model_below_its_floor(view: ClusterView) -> None:
+    before, gone = standings(view), {one.replica for one in plan(view).unload}
+    for standing in before.values():
+        left = [row for row in standing.serving if row.id not in gone]
+        if len(left) < len(standing.serving) and not standing.rule.spread_all:
+            assert len(left) >= standing.rule.min_replicas
+
+
+@law
+def test_nobody_in_flight_is_unloaded_and_nobody_who_does_not_serve(view: ClusterView) -> None:
+    rows = {row.id: row for row in view.replicas}
+    for one in plan(view).unload:
+        assert rows[one.replica].in_flight == 0
+        assert rows[one.replica].state == ReplicaState.LOADED
+
+
+@law
+def test_nothing_lands_on_a_node_that_is_closed_or_not_meant(view: ClusterView) -> None:
+    nodes = {node.id: node for node in view.nodes}
+    models = {model.name: model for model in view.models}
+    for one in plan(view).place:
+        node, wish = nodes[one.node], read(models[one.model])
+        assert node.node_type == NodeType.BACKEND
+        assert node.approved_at
+        assert node.liveness == Liveness.HEALTHY
+        assert (node.drain_requested_at, node.cordoned_at, node.quarantined_until) == (None,) * 3
+        assert Selector.parse(wish.rule.selector).matches(node.labels)
+        left = untolerated(node.taints, tolerations=wish.tolerations)
+        assert TaintEffect.NO_SCHEDULE not in [taint.effect for taint in left]
+
+
+@law
+def test_memory_and_disk_are_never_promised_twice(view: ClusterView) -> None:
+    done = plan(view)
+    vram: defaultdict[Any, int] = defaultdict(int)
+    disk: defaultdict[Any, int] = defaultdict(int)
+    models = {model.name: model for model in view.models}
+    for one in view.jobs:
+        vram[one.node] += one.reserved_vram if one.reservation_ended_at is None else 0
+        known = models.get(one.model)
+        disk[one.node] += (known.size_bytes or 0) if known and one.active else 0
+    nodes = {node.id: node for node in view.nodes}
+    for place in done.place:
+        vram[place.node] += place.vram
+        disk[place.node] += models[place.model].size_bytes or 0
+        node = nodes[place.node]
+        if place.vram:
+            assert vram[place.node] <= node.available_vram
+        if node.total_disk:
+            assert disk[place.node] <= node.available_disk
+
+
+@law
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(view: ClusterView) -> None:
+    again = plan(carried_out(view, plan(view)))
+    assert again.place == ()
+    assert again.unload == ()
+
+
+@settings(max_examples=150, deadline=None)
+@given(view=clusters(), seed=st.integers(0, 9))
+def test_the_same_cluster_gives_the_same_plan_in_whatever_order_its_rows_come(
+    view: ClusterView, seed: int
+) -> None:
+    assert plan(view) == plan(shuffled(view, seed))
+
+
+@law
+def test_only_what_may_leave_is_evicted(view: ClusterView) -> None:
+    before, rows = standings(view), {row.id: row for row in view.replicas}
+    done = plan(view)
+    hungry = {held.model for held in done.held}
+    for one in done.unload:
+        if one.cause == "evicted":
+            victim = before[one.model].rule
+            assert not victim.pinned
+            assert victim.priority <= max(before[name].rule.priority for name in hungry)
+            assert rows[one.replica] in before[one.model].serving
+
+
+@law
+def test_a_model_that_fails_or_cannot_be_read_is_left_alone(view: ClusterView) -> None:
+    quiet = {
+        name
+        for name, standing in standings(view).items()
+        if standing.wish is None or standing.model.retry_at or not standing.model.defined
+    }
+    assert not quiet & placed(plan(view)).keys()
+
+
+def test_the_laws_are_tried_on_clusters_where_something_happens() -> None:
+    causes: set[str] = set()
+
+    @settings(max_examples=1000, deadline=None, database=None, derandomize=True)
+    @given(clusters())
+    def look(view: ClusterView) -> None:
+        done = plan(view)
+        causes.update(f"place: {one.cause}" for one in done.place)
+        causes.update(f"unload: {one.cause}" for one in done.unload)
+
+    look()
+    assert {"place: floor", "place: spread", "place: burst", "place: replace"} <= causes
+    assert {"unload: replace", "unload: idle", "unload: ceiling", "unload: evicted"} <= causes

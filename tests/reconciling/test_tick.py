@@ -1,0 +1,189 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoCaptureOnCommitCallbacks
+
+from nodes.models import BackendNode, ClusterEvent, NodeModel
+from nodes.services import labels, lifecycle
+from nodes.states import ReplicaState
+from scheduling.models import LoadJob, ModelSchedulingConfig, PlacementDecision
+from scheduling.services import reconciling
+from scheduling.states import Cause
+from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica, make_rule
+
+pytestmark = pytest.mark.django_db
+Commit = DjangoCaptureOnCommitCallbacks
+
+
+def vram(free: int = 24) -> dict[str, int]:
+    return {"total_vram": 24 * GIB, "available_vram": free * GIB}
+
+
+def test_a_missing_replica_becomes_a_slot_a_job_and_a_decision(
+    queued: list[tuple[Any, ...]], django_capture_on_commit_callbacks: Commit
+) -> None:
+    node = make_node(**vram())
+    make_model(vram_bytes=8 * GIB)
+    make_rule(min_replicas=1)
+    with django_capture_on_commit_callbacks(execute=True):
+        reconciling.tick(now=NOW)
+    replica, job = NodeModel.objects.get(), LoadJob.objects.get()
+    decision = PlacementDecision.objects.get()
+    assert (replica.node, replica.state, replica.config_revision) == (node, "staging", "r1")
+    assert (job.replica, job.reserved_vram, job.due_at, job.cause) == (
+        replica,
+        8 * GIB,
+        NOW,
+        Cause.FLOOR,
+    )
+    assert (decision.job, decision.node) == (job, node)
+    assert decision.verdicts[0]["fits"]
+    assert ("scheduling.run_job", job.pk) in queued
+    assert ClusterEvent.objects.filter(kind="replica.load_decided").exists()
+
+
+def test_a_second_tick_finds_nothing_to_do() -> None:
+    make_node()
+    make_model()
+    make_rule(min_replicas=1)
+    reconciling.tick(now=NOW)
+    again = reconciling.tick(now=NOW)
+    assert again
+    assert (again.place, again.unload) == ((), ())
+    assert LoadJob.objects.count() == 1
+
+
+def test_an_idle_replica_too_many_begins_to_leave(
+    queued: list[tuple[Any, ...]], django_capture_on_commit_callbacks: Commit
+) -> None:
+    node = make_node(max_replicas_per_model=2)
+    make_model()
+    make_rule(min_replicas=1)
+    long_ago = NOW - timedelta(hours=1)
+    for index in range(2):
+        make_replica(node, index=index, config_revision="r1", last_used=long_ago)
+    with django_capture_on_commit_callbacks(execute=True):
+        reconciling.tick(now=NOW)
+    leaver = NodeModel.objects.get(state=ReplicaState.UNLOADING)
+    assert leaver.replica_index == 1
+    assert ("scheduling.stop_replica", str(leaver.pk)) in queued
+
+
+def test_a_quiet_tick_takes_eight_statements_however_large_the_cluster() -> None:
+    make_model()
+    make_rule(min_replicas=20)
+    for number in range(20):
+        node = make_node(f"gpu-{number}")
+        labels.replace_admin(node, {"tier": "fast"}, by="tests", now=NOW)
+        make_replica(node, config_revision="r1")
+    assert _statements() == 8
+
+
+def test_what_a_tick_writes_does_not_grow_with_what_it_places() -> None:
+    counts = [_statements_for(number) for number in (2, 9)]
+    assert counts[0] == counts[1]
+
+
+def _statements_for(number: int) -> int:
+    make_model(f"m{number}")
+    make_rule(f"m{number}", min_replicas=number)
+    for each in range(number):
+        make_node(f"n{number}-{each}")
+    seen = _statements()
+    assert LoadJob.objects.filter(model_name=f"m{number}").count() == number
+    return seen
+
+
+def _statements() -> int:
+    """Of one tick, without the savepoint that a test's own transaction makes of it."""
+    with CaptureQueriesContext(connection) as seen:
+        reconciling.tick(now=NOW)
+    return sum(not query["sql"].startswith(("SAVEPOINT", "RELEASE")) for query in seen)
+
+
+def test_a_rule_starves_by_time_and_is_told_once() -> None:
+    make_model(vram_bytes=8 * GIB)
+    make_rule(min_replicas=1)
+    make_node(**vram(free=2))
+    for second in range(0, 90, 5):  # whoever ticks more often does not starve sooner
+        reconciling.tick(now=NOW + timedelta(seconds=second))
+    assert not ClusterEvent.objects.filter(kind="rule.starved").exists()
+    told_at = NOW + timedelta(seconds=90)
+    reconciling.tick(now=told_at)
+    rule = ModelSchedulingConfig.objects.get()
+    assert rule.unsatisfiable_since == NOW
+    assert rule.unsatisfiable_until == told_at + timedelta(minutes=5)
+    assert "2.0 GiB of VRAM are free" in rule.unsatisfiable_reason
+    reconciling.tick(now=told_at + timedelta(minutes=6))
+    event = ClusterEvent.objects.get(kind="rule.starved")
+    assert "free 6.0 GiB VRAM on gpu-1" in event.reason
+    assert PlacementDecision.objects.count() == 1
+
+
+def test_a_rule_that_can_be_kept_again_recovers_with_an_event() -> None:
+    node = make_node(cordoned_at=NOW)
+    make_model()
+    make_rule(min_replicas=1)
+    reconciling.tick(now=NOW)
+    reconciling.tick(now=NOW + timedelta(seconds=90))
+    BackendNode.objects.filter(pk=node.pk).update(cordoned_at=None)
+    reconciling.tick(now=NOW + timedelta(minutes=10))
+    rule = ModelSchedulingConfig.objects.get()
+    assert (rule.unsatisfiable_since, rule.unsatisfiable_until) == (None, None)
+    assert ClusterEvent.objects.filter(kind="rule.recovered", subject="llama").exists()
+
+
+def test_new_capacity_ends_the_pause_and_rings_the_tick(
+    queued: list[tuple[Any, ...]], django_capture_on_commit_callbacks: Commit
+) -> None:
+    node = make_node(cordoned_at=NOW, cordoned_by="tests")
+    make_model()
+    make_rule(min_replicas=1)
+    reconciling.tick(now=NOW)
+    reconciling.tick(now=NOW + timedelta(seconds=90))
+    ModelSchedulingConfig.objects.update(unsatisfiable_until=NOW + timedelta(days=36500))
+    with django_capture_on_commit_callbacks(execute=True):
+        lifecycle.uncordon(node, by="tests", now=NOW)
+    assert ("scheduling.reconcile",) in queued
+    reconciling.tick(now=NOW + timedelta(days=36499))
+    assert LoadJob.objects.count() == 1
+
+
+def test_one_broken_rule_does_not_stop_the_others() -> None:
+    make_node()
+    for name in ("a", "b", "c"):
+        make_model(name)
+        make_rule(name, min_replicas=1)
+    ModelSchedulingConfig.objects.filter(model_name="a").update(selector="tier=(")
+    ModelSchedulingConfig.objects.filter(model_name="b").update(tolerations={"not": "a list"})
+    reconciling.tick(now=NOW)
+    assert list(LoadJob.objects.values_list("model_name", flat=True)) == ["c"]
+    broken = ModelSchedulingConfig.objects.get(model_name="a")
+    assert "cannot be read" in broken.unsatisfiable_reason
+
+
+def test_a_model_that_keeps_failing_waits_for_its_next_try() -> None:
+    make_node()
+    make_model(failures=3, retry_at=NOW + timedelta(minutes=1), last_error="out of memory")
+    make_rule(min_replicas=1)
+    plan = reconciling.tick(now=NOW)
+    assert plan
+    assert "out of memory" in plan.held[0].reason
+    assert not LoadJob.objects.exists()
+    reconciling.tick(now=NOW + timedelta(minutes=2))
+    assert LoadJob.objects.count() == 1
+
+
+def test_memory_of_a_load_under_way_is_not_given_again() -> None:
+    node = make_node(**vram(free=10))
+    make_model("big", vram_bytes=8 * GIB)
+    make_model(vram_bytes=8 * GIB)
+    make_rule(min_replicas=1)
+    make_job(node, "big", reserved_vram=8 * GIB)
+    plan = reconciling.tick(now=NOW)
+    assert plan
+    assert plan.place == ()
+    assert plan.starved[0].smallest_fix == "free 6.0 GiB VRAM on gpu-1"
