@@ -54,7 +54,7 @@ def aggregate(readings: Sequence[Reading], *, floor: float = 0.0) -> Aggregate:
         current_bytes=sum(r.current_bytes for r in counted),
         total_bytes=sum(sizes) if known else 0,
         rate=rate,
-        eta=_longest(moving),
+        eta=None if _some_wait(counted) else _longest(moving),
     )
 
 
@@ -64,6 +64,11 @@ def eta(reading: Reading) -> timedelta | None:
         return None
     left = max(reading.total_bytes - reading.current_bytes, 0) / reading.rate
     return timedelta(seconds=left) if left <= LONGEST_ETA.total_seconds() else None
+
+
+def _some_wait(counted: Sequence[Reading]) -> bool:
+    """Nobody knows when their turn comes: the running ones' time is not the operation's."""
+    return any(reading.state == OpState.QUEUED for reading in counted)
 
 
 def _longest(moving: Sequence[Reading]) -> timedelta | None:

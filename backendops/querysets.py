@@ -110,10 +110,6 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
         """For their node, their turn or their time."""
         return self.filter(state__in=WAITING)
 
-    def dispatchable(self, now: datetime) -> Self:
-        """Waiting ones whose time has come and whose node takes orders."""
-        return self.waiting().filter(READY, due_at__lte=now)
-
     def pointless(self) -> Self:
         """Waiting ones whose node is being emptied or was sent away."""
         leaving = Q(node__drain_requested_at__isnull=False) | Q(node__retired_at__isnull=False)

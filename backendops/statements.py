@@ -95,3 +95,13 @@ UPDATE backendops_pendingbackendop op
  WHERE op.id = held.id AND op.fence = held.fence AND op.state IN ('running', 'cancelling')
 RETURNING op.id
 """
+
+# Nodes told what they have. Their rows are held from here to the end of the transaction, and an
+# answer older than what is known changes nothing.
+OBSERVED = """
+INSERT INTO backendops_nodeinventory AS known (node_id, observed_at, asked_at, error)
+SELECT node_id, %(now)s, %(now)s, '' FROM unnest(%(nodes)s::uuid[]) AS told (node_id) ORDER BY 1
+    ON CONFLICT (node_id) DO UPDATE
+   SET observed_at = EXCLUDED.observed_at, asked_at = EXCLUDED.asked_at, error = ''
+ WHERE known.observed_at IS NULL OR known.observed_at <= EXCLUDED.observed_at
+"""

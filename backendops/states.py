@@ -66,7 +66,6 @@ OUTSTANDING = (
     OpState.CANCELLING,
 )
 WAITING = (OpState.QUEUED, OpState.FAILED)  # for their turn; nobody talks to the node
-SENT = (OpState.RUNNING, OpState.UNCONFIRMED, OpState.CANCELLING)  # the node may be at it
 ATTENTION = (OpState.FAILED, OpState.DEAD)
 
 

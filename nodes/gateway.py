@@ -2,8 +2,8 @@
 
 Every question ends in one of these: a typed result; NodeRefused, with the worker's words;
 NodeUnreachable, nobody listens and nothing happened; NodeSilent, it was delivered and may still
-be under way; NodeVanished, it was delivered and the worker died at it; NotConnected or
-Interrupted, which say nothing about the node.
+be under way; NodeVanished, it was delivered and the worker died at it (NodeRestarted: and is
+back); NotConnected or Interrupted, which say nothing about the node.
 """
 
 import logging
@@ -21,6 +21,7 @@ from clustermgr.lib.errors import (
     BusError,
     InvalidInput,
     NodeRefused,
+    NodeRestarted,
     NodeSilent,
     NodeUnreachable,
     NodeVanished,
@@ -38,6 +39,7 @@ PROBE_TIMEOUT = timedelta(seconds=5)
 ABSENCES = 2
 
 OnProgress = Callable[[wire.InstallProgress], None]
+Restarted = Callable[[], bool]  # whether the worker that was asked is another process by now
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class NodeGateway:
         force: bool = False,
         op_id: str = "",
         on_progress: OnProgress | None = None,
+        restarted: Restarted | None = None,
     ) -> Installed:
         """Have a process of `backend` for this model and slot; asking again is harmless.
 
@@ -77,7 +80,8 @@ class NodeGateway:
             force=force,
             op_id=op_id,
         )
-        return self._install(node_id, request, self.cluster.install_timeout, on_progress)
+        quiet = self._looking_after(node_id, restarted)
+        return self._install(node_id, request, self.cluster.install_timeout, on_progress, quiet)
 
     def upgrade(
         self,
@@ -91,6 +95,7 @@ class NodeGateway:
         alias: str = "",
         op_id: str = "",
         on_progress: OnProgress | None = None,
+        restarted: Restarted | None = None,
     ) -> Upgraded:
         """Replace the backend's files and stop all its processes.
 
@@ -108,11 +113,12 @@ class NodeGateway:
         )
         timeout = self.cluster.upgrade_timeout
         subject = subjects.UPGRADE.of(node_id)
+        quiet = self._looking_after(node_id, restarted)
         try:
-            answer = self._follow(node_id, subject, request, timeout, on_progress)
+            answer = self._follow(node_id, subject, request, timeout, on_progress, quiet)
         except NodeUnreachable:
             log.info("upgrade falls back to a forced install", extra={"node": str(node_id)})
-            self._install(node_id, _by_force(request), timeout, on_progress)
+            self._install(node_id, _by_force(request), timeout, on_progress, quiet)
             return Upgraded(stopped=(), reports_stopped=False, fell_back=True)
         return Upgraded.read(answer)
 
@@ -126,14 +132,14 @@ class NodeGateway:
         answer = self.bus.request(subject, request.encode(), timeout=self.cluster.running_timeout)
         return wire.CancelReply.decode(answer).cancelled
 
-    def delete(self, node_id: UUID, *, backend: str) -> Deleted:
+    def delete(self, node_id: UUID, *, backend: str, restarted: Restarted | None = None) -> Deleted:
         """Stop the backend's processes and remove its files."""
         request = wire.DeleteRequest(backend=_required("backend", backend))
         answer = self.bus.request(
             subjects.DELETE_BACKEND.of(node_id),
             request.encode(),
             timeout=self.cluster.delete_timeout,
-            quiet=self._looking_after(node_id),
+            quiet=self._looking_after(node_id, restarted),
         )
         return Deleted.read(answer)
 
@@ -239,9 +245,10 @@ class NodeGateway:
         request: wire.InstallRequest,
         timeout: timedelta,
         on_progress: OnProgress | None,
+        quiet: Quiet,
     ) -> Installed:
         subject = subjects.INSTALL.of(node_id)
-        answer = self._follow(node_id, subject, request, timeout, on_progress)
+        answer = self._follow(node_id, subject, request, timeout, on_progress, quiet)
         return Installed.read(answer)
 
     def _follow(
@@ -251,9 +258,10 @@ class NodeGateway:
         request: wire.InstallRequest | wire.UpgradeRequest,
         timeout: timedelta,
         on_progress: OnProgress | None,
+        quiet: Quiet,
     ) -> bytes:
         """Ask, and hand over what the worker tells before it answers, if anybody listens."""
-        payload, quiet = request.encode(), self._looking_after(node_id)
+        payload = request.encode()
         if not request.op_id or not on_progress:
             return self.bus.request(subject, payload, timeout=timeout, quiet=quiet)
         forward = Forward(per_second=TICKS_PER_SECOND)
@@ -279,8 +287,8 @@ class NodeGateway:
         hear_the_rest()
         return answer
 
-    def _looking_after(self, node_id: UUID) -> Quiet:
-        """While a long command is quiet, see whether anybody is still there to answer it."""
+    def _looking_after(self, node_id: UUID, restarted: Restarted | None) -> Quiet:
+        """While a long command is quiet, see whether whoever heard it is still there."""
         absences = 0
 
         def look() -> None:
@@ -295,6 +303,9 @@ class NodeGateway:
                 return
             else:
                 absences = 0
+                # A supervisor brings a worker back sooner than two looks could miss it
+                if restarted and restarted():
+                    raise NodeRestarted("The worker was restarted before it had answered.")
             if absences >= ABSENCES:
                 raise NodeVanished("The worker stopped listening before it had answered.")
 

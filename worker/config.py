@@ -160,7 +160,9 @@ class Config:
     models_path: Path | None = knob(None, Path, also="MODELS_PATH")
     backend_galleries: tuple[Gallery, ...] = knob((), gallery_list, also="BACKEND_GALLERIES")
 
-    state_dir: Path = knob(Path("."), Path, ours=True, says="backends, models and state go here")
+    state_dir: Path = knob(
+        Path(".worker"), Path, ours=True, says="backends, models and state go here"
+    )
     download_rate: int = knob(0, parse_size, ours=True, says="bytes per second; 0: no limit")
     pretend_vram: int = knob(0, parse_size, ours=True, says="for demos: claim this much VRAM")
     log_format: str = knob("text", one_of("text", "json"), ours=True)

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from backendops.models import Operation, PendingBackendOp
 from backendops.presenting import buttons, lines, shares
+from backendops.services.catalog import FETCHES
 from backendops.states import OpState
 from nodes.models import ClusterEvent
 from nodes.presenting.words import in_words
@@ -63,13 +64,15 @@ def head(request: HttpRequest, operation: Operation, *, now: datetime) -> dict[s
 
 def facts(operation: Operation) -> list[tuple[str, str]]:
     galleries = ", ".join(one.get("name") or one["url"] for one in operation.galleries)
+    if operation.verb in FETCHES and not operation.uri:
+        galleries = galleries or "each worker's own"
     told = [
         ("Verb", operation.verb),
         ("Backend", operation.backend),
         ("From", operation.uri),
         ("Name", operation.name),
         ("Alias", operation.alias),
-        ("Galleries", galleries or ("" if operation.uri else "each worker's own")),
+        ("Galleries", galleries),
         ("Where", operation.target),
         ("Requested by", operation.requested_by),
         ("Requested at", f"{operation.requested_at:%Y-%m-%d %H:%M:%S} UTC"),

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.db.models import Count, Min
 
@@ -55,6 +55,7 @@ class Installed:
 
     row: NodeBackend
     digest: str
+    since: str
     observed: str
     differs: bool
     pending: PendingBackendOp | None
@@ -62,6 +63,15 @@ class Installed:
 
 def short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:SHORT]
+
+
+def moment(text: str) -> str:
+    """A worker's time for people; in its own words if it is none that we can read."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at.tzinfo else text
 
 
 def rows(*, search: str = "", now: datetime) -> list[Row]:
@@ -134,6 +144,7 @@ def _installed(
     return Installed(
         row=one,
         digest=short(one.digest),
+        since=moment(one.installed_at),
         observed=ago(one.observed_at, now=now),
         differs=differs,
         pending=pending,

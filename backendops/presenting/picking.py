@@ -16,6 +16,7 @@ from nodes.states import NodeStatus
 
 PER_PAGE = 50
 MOST_CHIPS = 3
+NO_CAPABILITY = "default"  # a worker's word for: nothing special
 # How whole sets are chosen; the words are on the buttons
 CHOICES = {
     "healthy": "All healthy",
@@ -122,7 +123,8 @@ def _candidate(
     told: dict[str, str],
 ) -> Candidate:
     shown = sorted((key, value) for key, value in told.items() if key not in DULL)
-    gpu = node.capability or node.gpu_vendor or "no GPU"
+    known = node.capability if node.capability != NO_CAPABILITY else ""
+    gpu = known or node.gpu_vendor or "no GPU"
     return Candidate(
         node=node,
         checked=checked,

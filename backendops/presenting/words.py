@@ -109,7 +109,7 @@ def amounts(*, current: int, total: int, rate: float, eta: timedelta | None) -> 
         parts.append(amount(current))
     if rate > 0:
         parts.append(f"{amount(rate)}/s")
-    if eta is not None:
+    if eta is not None and eta >= timedelta(seconds=1):  # "0 s left" is wrong as often as not
         parts.append(f"{lasting(eta)} left")
     return " · ".join(parts)
 

@@ -53,14 +53,14 @@ class Desk:
 
     @contextmanager
     def holding(self, op: PendingBackendOp) -> Iterator[None]:
-        """Keep the claim alive inside; what was told and not written is written at the end."""
+        """Keep the claim alive inside. What was told in the last second is not written any more:
+        by then the op is settled, and how it ended says more."""
         with self._lock:
             self._held[op.pk] = _Held(fence=op.fence)
         self._rounds.start()
         try:
             yield
         finally:
-            self.write_progress(now=self.clock(), only=op.pk)
             with self._lock:
                 self._held.pop(op.pk, None)
 
@@ -71,13 +71,13 @@ class Desk:
                 held.tick = tick
                 _measure(held, parse_size(tick.current), at=monotonic())
 
-    def write_progress(self, *, now: datetime, only: int | None = None) -> int:
+    def write_progress(self, *, now: datetime) -> int:
         """Write what was told since the last time, in two statements for all ops together."""
         with self._lock:
             told = {
                 op_id: (held, held.tick)
                 for op_id, held in self._held.items()
-                if held.tick is not None and only in (None, op_id)
+                if held.tick is not None
             }
             for held, _ in told.values():
                 held.tick = None

@@ -18,13 +18,14 @@ from clustermgr.lib.errors import (
     Interrupted,
     InvalidInput,
     NodeRefused,
+    NodeRestarted,
     NodeUnreachable,
     NodeVanished,
     NotConnected,
 )
 from nodes import wire
 from nodes.gateway import NodeGateway
-from nodes.models import NodeModel
+from nodes.models import BackendNode, NodeModel
 from nodes.outcomes import RefusedAfterStopping
 from nodes.services import lifecycle, replicas
 
@@ -39,11 +40,12 @@ def apply(op_id: int, fence: int, *, gateway: NodeGateway, desk: Desk, clock: Cl
     op = _take(op_id, fence, by=desk.name, now=clock())
     if op is None:
         return False
+    sent_before = op.sent_at
     with desk.holding(op):
         try:
             _carry_out(op, gateway=gateway, desk=desk, clock=clock)
         except BusError as fault:
-            _not_answered(op, fault, now=clock())
+            _not_answered(op, fault, sent_before=sent_before, now=clock())
         except NodeRefused as refusal:
             _refused(op, refusal, gateway=gateway, clock=clock)
         except InvalidInput as nonsense:
@@ -51,16 +53,21 @@ def apply(op_id: int, fence: int, *, gateway: NodeGateway, desk: Desk, clock: Cl
     return True
 
 
-def _not_answered(op: PendingBackendOp, fault: BusError, *, now: datetime) -> None:
+def _not_answered(
+    op: PendingBackendOp, fault: BusError, *, sent_before: datetime | None, now: datetime
+) -> None:
     """Each kind of silence means something else."""
+    soon = now + AGAIN_AFTER
     match fault:
         case NotConnected():
-            settling.put_back(op, str(fault), now=now, due_at=now + AGAIN_AFTER)
+            settling.put_back(op, str(fault), now=now, due_at=soon, sent_at=sent_before)
         case Interrupted():
             let_go(op, now=now)
         case NodeUnreachable() if inventory.is_newcomer(op.node, now=now):
             words = f"{op.node.name} was only just let in and does not listen yet."
-            settling.put_back(op, words, now=now, due_at=now + AGAIN_AFTER)
+            settling.put_back(op, words, now=now, due_at=soon, sent_at=sent_before)
+        case NodeRestarted():  # it is back already, and what it was at died with it
+            settling.failed(op, str(fault), now=now)
         case NodeUnreachable() | NodeVanished():
             lifecycle.mark_unreachable(op.node_id, now=now, reason=str(fault))
             settling.failed(op, str(fault), now=now)
@@ -75,7 +82,8 @@ def let_go(op: PendingBackendOp, *, now: datetime) -> None:
     remembers the op by its id (ours do, and they are the ones with a boot id).
     """
     if op.sent_at is None or op.verb == Verb.INSTALL or op.node.boot_id:
-        settling.put_back(op, "Our process ended; going on.", now=now, due_at=now)
+        words = "Our process ended; going on."
+        settling.put_back(op, words, now=now, due_at=now, sent_at=op.sent_at)
     else:
         settling.unconfirmed(op, "Our process ended before the node had answered.", now=now)
 
@@ -146,7 +154,8 @@ def _ask(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
     """Ask the node and wait; what is worth a note comes back."""
     match op.verb:
         case Verb.DELETE:
-            _forget(op, gateway.delete(op.node_id, backend=op.backend).stopped)
+            done = gateway.delete(op.node_id, backend=op.backend, restarted=_restarted(op))
+            _forget(op, done.stopped)
             return ""
         case Verb.STOP:
             return _stop(op, gateway=gateway)
@@ -160,6 +169,22 @@ class _Source(TypedDict):
     alias: str
     galleries: list[wire.Gallery]
     op_id: str
+    restarted: Callable[[], bool] | None
+
+
+def _restarted(op: PendingBackendOp) -> Callable[[], bool] | None:
+    """Whether another process is the worker by now; LocalAI's do not tell which one they are."""
+    asked = op.node.boot_id
+    if not asked:
+        return None
+
+    def restarted() -> bool:
+        try:
+            return BackendNode.objects.filter(pk=op.node_id).exclude(boot_id=asked).exists()
+        finally:
+            connection.close()
+
+    return restarted
 
 
 def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
@@ -170,6 +195,7 @@ def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
         alias=op.alias,
         galleries=[wire.Gallery(name=g["name"], url=g["url"]) for g in op.galleries],
         op_id=op.wire_id,
+        restarted=_restarted(op),
     )
 
     def hear(tick: wire.InstallProgress) -> None:
@@ -205,7 +231,9 @@ def _stop(op: PendingBackendOp, *, gateway: NodeGateway) -> str:
             wire.ProcessKey(model_id=process.model_id, replica_index=process.replica_index)
         )
     _forget(op, tuple(stopped))
-    return f"{len(stopped)} processes stopped." if stopped else "Nothing was running."
+    if not stopped:
+        return "Nothing was running."
+    return f"{len(stopped)} process{'es' if len(stopped) > 1 else ''} stopped."
 
 
 def _forget(op: PendingBackendOp, stopped: tuple[wire.ProcessKey, ...]) -> None:

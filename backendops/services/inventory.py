@@ -1,11 +1,13 @@
 """What is installed where, as the nodes told it; pages read these rows and never ask a node."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Q
 
+from backendops import statements
 from backendops.models import NodeBackend, NodeInventory
 from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable
 from nodes.gateway import NodeGateway
@@ -30,22 +32,46 @@ def askable() -> list[UUID]:
 def ask(node_ids: Sequence[UUID], *, gateway: NodeGateway, now: datetime) -> dict[UUID, Told]:
     """Ask these nodes at once and write down what each told, or why it did not."""
     answers = gateway.list_backends_of(node_ids)
+    told = {node_id: answer for node_id, answer in answers.items() if isinstance(answer, tuple)}
+    news = told.keys() - _confirm(told, now=now)
     for node_id, answer in answers.items():
-        if isinstance(answer, tuple):
-            store(node_id, answer, now=now)
-        else:
+        if not isinstance(answer, tuple):
             note_silence(node_id, answer, now=now)
+        elif node_id in news:
+            store(node_id, answer, now=now)
     return answers
+
+
+@transaction.atomic
+def _confirm(told: Mapping[UUID, Sequence[InstalledBackend]], *, now: datetime) -> set[UUID]:
+    """Note for all nodes without news, at once, that there are none; who they are."""
+    known: dict[UUID, set[tuple[object, ...]]] = {node_id: set() for node_id in told}
+    rows = NodeBackend.objects.filter(node__in=told)
+    for node_id, *columns in rows.values_list("node_id", "name", *COLUMNS):
+        known[node_id].add(tuple(columns))
+    same = {
+        node_id
+        for node_id, backends in told.items()
+        if known[node_id]
+        == {(one.name, *(getattr(one, column) for column in COLUMNS)) for one in backends}
+    }
+    if same and _observe(same, now=now):
+        older = NodeBackend.objects.filter(node__in=same, observed_at__lt=now)
+        older.update(observed_at=now)
+    return same
+
+
+def _observe(node_ids: Collection[UUID], *, now: datetime) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statements.OBSERVED, {"nodes": list(node_ids), "now": now})
+        return int(cursor.rowcount)
 
 
 @transaction.atomic
 def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime) -> None:
     """Make the rows of this node be what it told; an answer older than the rows is dropped."""
-    NodeInventory.objects.get_or_create(node_id=node_id)
-    held = NodeInventory.objects.select_for_update(no_key=True).get(node_id=node_id)
-    if held.observed_at is not None and held.observed_at > now:
+    if not _observe([node_id], now=now):
         return
-    NodeInventory.objects.filter(node_id=node_id).update(observed_at=now, asked_at=now, error="")
     rows = {
         told.name: NodeBackend(
             node_id=node_id,
@@ -66,8 +92,9 @@ def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime)
 
 
 def newcomers(*, now: datetime) -> list[UUID]:
-    """Let in and not heard yet: a worker listens a moment after it was told, and no sooner."""
-    unheard = BackendNode.objects.filter(inventory__observed_at=None)
+    """Let in, or back, and not heard yet: a worker registers a moment before it listens."""
+    back = Q(recoveries__0__gt=now - NEWCOMER_FOR) & ~Q(inventory__error="")
+    unheard = BackendNode.objects.filter(Q(inventory__observed_at=None) | back)
     lately = unheard.filter(inventory__asked_at__gt=now - NEWCOMER_ASKED_EVERY)
     nodes = unheard.approved().backends().online().exclude(pk__in=lately.values("pk"))
     return list(nodes.order_by("pk").values_list("pk", flat=True))
@@ -75,9 +102,12 @@ def newcomers(*, now: datetime) -> list[UUID]:
 
 def is_newcomer(node: BackendNode, *, now: datetime) -> bool:
     """Whether that nobody listens may only mean that nobody listens yet."""
-    if node.approved_at is None or now - node.approved_at > NEWCOMER_FOR:
+    if node.approved_at is None:
         return False
-    return not NodeInventory.objects.filter(node=node, observed_at__isnull=False).exists()
+    came = max([node.approved_at, *node.recoveries])
+    if now - came > NEWCOMER_FOR:
+        return False
+    return not NodeInventory.objects.filter(node=node, observed_at__gte=came).exists()
 
 
 def note_silence(node_id: UUID, why: BusError | NodeRefused, *, now: datetime) -> None:

@@ -43,8 +43,8 @@ def node_is_back(node_id: UUID, *, now: datetime) -> None:
     """
     if PendingBackendOp.objects.waiting().filter(node=node_id).exists():
         after_commit("backendops.dispatch")
-    fresh = NodeInventory.objects.filter(node=node_id, observed_at__gt=now - FRESH_FOR)
-    if not fresh.exists():
+    # Who was never heard is asked by the next reap, together with all other newcomers
+    if NodeInventory.objects.filter(node=node_id, observed_at__lte=now - FRESH_FOR).exists():
         look_at(node_id)
 
 

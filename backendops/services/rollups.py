@@ -61,6 +61,10 @@ class Rollup:
         return self.counts[OpState.FAILED] + self.counts[OpState.DEAD]
 
     @property
+    def superseded(self) -> int:
+        return self.counts[OpState.SUPERSEDED]
+
+    @property
     def needs_attention(self) -> bool:
         """Failed, and nobody has said that they know."""
         return bool(self.failed) and not self.acknowledged
@@ -180,7 +184,7 @@ def _rollup(row: Mapping[str, Any]) -> Rollup:
         current_bytes=int(row["bytes_now"] or 0),
         total_bytes=int(row["bytes_of_sized"] or 0) if known else 0,
         rate=row["total_rate"] or 0.0,
-        eta=_eta(row, running=counts[OpState.RUNNING]),
+        eta=None if counts[OpState.QUEUED] else _eta(row, running=counts[OpState.RUNNING]),
         first_error=row["first_error"] or "",
         moving=row["moving"],
     )

@@ -18,6 +18,7 @@ from nodes.states import Severity
 
 log = logging.getLogger(__name__)
 
+GIVEN_UP = "cancelled"  # our worker's words for: as you wished
 DID = {
     Verb.INSTALL: "backend.installed",
     Verb.REINSTALL: "backend.reinstalled",
@@ -44,12 +45,12 @@ def failed(op: PendingBackendOp, error: str, *, now: datetime, for_good: bool = 
     told: dict[str, Any] = {"attempts": attempts, "last_error": error[:4000], "rate": 0.0}
     if for_good or attempts >= backoff.LIMIT:
         if not _end(op, OpState.DEAD, now=now, **told):
-            return _cancelled_meanwhile(op, f"It had failed: {error}", now=now)
+            return _cancelled_meanwhile(op, _ending(error), now=now)
         _remember("op.died", op, now=now, reason=error, severity=Severity.ATTENTION)
         return True
     due = now + backoff.delay(attempts, jitter=random.random())
     if not _go_on(op, OpState.FAILED, now=now, due_at=due, **told):
-        return _cancelled_meanwhile(op, f"It had failed: {error}", now=now)
+        return _cancelled_meanwhile(op, _ending(error), now=now)
     if attempts == 1:  # the first tells; nine more events would say the same
         _remember("op.failed", op, now=now, reason=error)
     return True
@@ -65,13 +66,24 @@ def unconfirmed(op: PendingBackendOp, why: str, *, now: datetime) -> bool:
 
 
 @transaction.atomic
-def put_back(op: PendingBackendOp, why: str, *, now: datetime, due_at: datetime) -> bool:
-    """Nothing happened, or asking again is harmless: due again, and no attempt is counted."""
+def put_back(
+    op: PendingBackendOp,
+    why: str,
+    *,
+    now: datetime,
+    due_at: datetime,
+    sent_at: datetime | None,
+) -> bool:
+    """Nothing happened, or asking again is harmless: due again, and no attempt is counted.
+
+    `sent_at` is since when the node may be at it all the same; None: it never heard of it.
+    """
     rows = _current(op)
     told: dict[str, Any] = {"lease_until": None, "claimed_by": "", "note": why[:500]}
+    told["sent_at"] = sent_at
     if changes.change(rows, OpState.QUEUED, now=now, due_at=due_at, **told):
         return True
-    if op.sent_at is None:
+    if sent_at is None:
         return _cancelled_meanwhile(op, "The node was never told.", now=now)
     return _leave_cancelling(op, now=now)
 
@@ -111,13 +123,19 @@ def _leave_cancelling(op: PendingBackendOp, *, now: datetime) -> bool:
 def _cancelled_meanwhile(op: PendingBackendOp, outcome: str, *, now: datetime) -> bool:
     """Somebody cancelled it while the node was at it: what became of it is recorded."""
     rows = _current(op).filter(state=OpState.CANCELLING)
-    note = f"Cancelled. {outcome}"[:500]
+    told_so_far = rows.values_list("note", flat=True).first() or ""
+    by_whom = told_so_far.rpartition(" The node ")[0] or "Cancelled."
+    note = f"{by_whom} {outcome}"[:500]
     told: dict[str, Any] = {"lease_until": None, "finished_at": now, "due_at": None, "note": note}
     if changes.change(rows, OpState.CANCELLED, now=now, **told):
         _remember("op.cancelled", op, now=now, reason=outcome)
         return True
     log.debug("too late to settle", extra={"op": op.pk, "fence": op.fence})
     return False
+
+
+def _ending(error: str) -> str:
+    return "The node gave it up." if error == GIVEN_UP else f"It had failed: {error}"
 
 
 def _remember(

@@ -5,6 +5,7 @@ from datetime import datetime
 from django.db import connection
 
 from backendops.models import PendingBackendOp
+from backendops.services import changes
 from backendops.states import OpState
 from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable
 from nodes.gateway import NodeGateway
@@ -27,4 +28,5 @@ def send_cancel(op_id: int, *, gateway: NodeGateway, now: datetime) -> None:
         return  # the next check tells how it ended
     words = STOPPING if heard else WILL_FINISH
     rows = PendingBackendOp.objects.filter(pk=op_id, state=OpState.CANCELLING, fence=op.fence)
-    rows.update(note=f"{op.note.split(' The node was asked')[0]} {words}"[:500], changed_at=now)
+    note = f"{op.note.split(' The node was asked')[0]} {words}"[:500]
+    rows.update(note=note, changed_at=now, change=changes.NEXT_CHANGE)

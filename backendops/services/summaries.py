@@ -40,10 +40,6 @@ class Summary:
         return any(op.state in OUTSTANDING and op.state != OpState.FAILED for op in self.ops)
 
     @property
-    def retrying(self) -> bool:
-        return bool(self.counts.get(OpState.FAILED))
-
-    @property
     def cancellable(self) -> bool:
         return any(cancellable(op) for op in self.ops)
 

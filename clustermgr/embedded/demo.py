@@ -12,7 +12,9 @@ from clustermgr.embedded.supervisor import Part
 
 WANTED = 3
 MOST = 20
-FIRST_PORT = 50051  # LocalAI's; each worker gets a hundred, and one below for its probes and logs
+# Not LocalAI's 50051: a worker of your own beside them wants it. Each gets a hundred, and the
+# one below for its probes and logs
+FIRST_PORT = 51051
 PORTS = 100
 # What they claim: the registry, labels and selectors have something to tell apart
 GUISES = (("24GiB", "tier=fast"), ("12GiB", "tier=slow"), ("0", "tier=cpu"))
@@ -69,6 +71,7 @@ def workers(
                 cwd=ROOT,
                 ready=_answers(port - 1),
                 grace=20,
+                guest=True,
             )
         )
     return parts

@@ -35,6 +35,7 @@ class Part:
     death_signal: int = signal.SIGKILL
     grace: float = 8.0
     patience: float = 60.0
+    guest: bool = False  # says goodbye to the others: stopped while they are still there
     hush: tuple[str, ...] = ()  # lines with one of these say nothing a person needs
 
 
@@ -85,13 +86,15 @@ class Supervisor:
         return list(running.last_words)
 
     async def stop(self) -> None:
-        """End everything: first what uses the services, then the services, newest first."""
+        """End everything: guests, then what uses the services, then the services, newest first."""
         self.stopping.set()
         for keeper in self._keepers:
             keeper.cancel()
         services = [name for name in self._running if name in ("postgres", "nats")]
-        users = [name for name in self._running if name not in services]
-        await asyncio.gather(*(self._end(self._running[name]) for name in users))
+        guests = [name for name, one in self._running.items() if one.part.guest]
+        users = [name for name in self._running if name not in (*services, *guests)]
+        for names in (guests, users):
+            await asyncio.gather(*(self._end(self._running[name]) for name in names))
         for name in reversed(services):
             await self._end(self._running[name])
 

@@ -110,6 +110,12 @@ class NodeVanished(BusError):
     code = "node_vanished"
 
 
+class NodeRestarted(NodeVanished):
+    """Delivered, and who listens now is another process: the one that was asked died at it."""
+
+    code = "node_restarted"
+
+
 class Interrupted(BusError):
     """*We* are shutting down and stopped waiting: says nothing about the node."""
 

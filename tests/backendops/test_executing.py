@@ -357,7 +357,7 @@ def test_row_49_what_a_cancelled_op_ends_in_is_recorded_and_stays_cancelled(work
         work()
     op = only(operation)
     assert op.state == OpState.CANCELLED
-    assert op.note == "Cancelled. The node had finished it."
+    assert op.note == "Cancelled by bob. The node had finished it."
     assert op.finished_at is not None
 
 

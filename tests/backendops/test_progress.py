@@ -60,6 +60,7 @@ def test_a_time_is_told_only_if_it_is_known_for_all_that_move() -> None:
     assert eta(moving) == timedelta(seconds=5)
     assert aggregate([moving]).eta == timedelta(seconds=5)
     assert aggregate([moving, stalled]).eta is None
+    assert aggregate([moving, Reading(state=OpState.QUEUED)]).eta is None
 
 
 def test_row_42_the_pause_doubles_from_30_seconds_to_15_minutes() -> None:

@@ -7,6 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from backendops.models import GalleryBackend, NodeBackend, NodeInventory, Operation
+from backendops.presenting import fleet
 from backendops.states import OpState, Verb
 from clustermgr.conf import GallerySource
 from nodes.admin.nodepage import TABS
@@ -173,3 +174,18 @@ def test_the_overview_tells_what_runs_what_failed_and_what_was_given_up(root: Cl
     node = make_node()
     make_op(node, "lost", state=OpState.DEAD)
     assert "1 order was given up" in root.get(index).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("2030-01-02T03:04:05.678901+00:00", "2030-01-02 03:04 UTC"),
+        ("2030-01-02T03:04:05+02:00", "2030-01-02 01:04 UTC"),
+        ("2030-01-02T03:04:05Z", "2030-01-02 03:04 UTC"),
+        ("2030-01-02T03:04:05", "2030-01-02T03:04:05"),  # whose time is it?
+        ("yesterday", "yesterday"),
+        ("", ""),
+    ],
+)
+def test_a_workers_time_is_for_people_or_in_its_own_words(told: str, shown: str) -> None:
+    assert fleet.moment(told) == shown

@@ -132,3 +132,11 @@ def test_an_empty_history_says_what_to_do_next(root: Client) -> None:
     text = root.get(LIST).content.decode()
     assert "Nobody has ordered anything yet" in text
     assert reverse("admin:backendops_operation_install") in text
+
+
+def test_a_success_on_fewer_nodes_tells_what_became_of_the_others(root: Client) -> None:
+    done = make_op(make_node("a"), state=OpState.SUCCEEDED)
+    make_operation(done, make_op(make_node("b"), state=OpState.SUPERSEDED))
+    text = root.get(LIST).content.decode()
+    assert "1 of 2" in text
+    assert "1 superseded" in text

@@ -212,3 +212,13 @@ def test_every_state_has_a_page(root: Client, state: OpState) -> None:
 def test_an_unknown_operation_is_not_found(root: Client) -> None:
     url = reverse("admin:backendops_operation_change", args=["0" * 32])
     assert root.get(url).status_code in (302, 404)
+
+
+@pytest.mark.parametrize(
+    ("verb", "told"), [(Verb.INSTALL, "each worker's own"), (Verb.STOP, None), (Verb.DELETE, None)]
+)
+def test_galleries_are_told_only_where_something_is_fetched(
+    root: Client, verb: Verb, told: str | None
+) -> None:
+    operation = make_operation(make_op(make_node(), verb=verb), verb=verb)
+    assert dict(root.get(page_of(operation)).context["facts"]).get("Galleries") == told

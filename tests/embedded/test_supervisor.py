@@ -77,6 +77,32 @@ time.sleep(600)
         until(lambda pid=pid: _gone(pid))  # type: ignore[misc]
 
 
+def test_a_guest_can_say_goodbye_to_those_who_stay(tmp_path: Path) -> None:
+    door, seen = tmp_path / "door", tmp_path / "seen"
+    host = f"""
+import os, signal, sys
+open({str(door)!r}, "w").close()
+signal.signal(signal.SIGTERM, lambda *_: (os.unlink({str(door)!r}), sys.exit()))
+signal.pause()
+"""
+    guest = f"""
+import os, signal, sys
+def goodbye(*_):
+    os.rename({str(seen)!r}, {str(seen)!r} + ".open" * os.path.exists({str(door)!r}))
+    sys.exit()
+signal.signal(signal.SIGTERM, goodbye)
+open({str(seen)!r}, "w").close()
+signal.pause()
+"""
+
+    async def act(supervisor: Supervisor) -> None:
+        await supervisor.start(script(host, name="web", ready=door.exists))
+        await supervisor.start(script(guest, name="guest", guest=True, ready=seen.exists))
+
+    supervise(tmp_path, act)
+    assert (tmp_path / "seen.open").exists()
+
+
 def test_lines_carry_the_name_of_their_part(tmp_path: Path) -> None:
     async def act(supervisor: Supervisor) -> None:
         await supervisor.run_once("prepare", [sys.executable, "-c", "print(1)"], os.environ)

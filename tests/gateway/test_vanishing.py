@@ -5,7 +5,7 @@ import pytest
 from django.conf import settings
 
 from clustermgr.lib.bus import NatsBus
-from clustermgr.lib.errors import NodeVanished
+from clustermgr.lib.errors import NodeRestarted, NodeVanished
 from nodes.gateway import NodeGateway
 from nodes.outcomes import Installed
 from nodes.wire import subjects
@@ -45,3 +45,13 @@ def test_a_worker_that_is_busy_is_alive(watchful: NodeGateway, worker: ScriptedW
         same.answers(subjects.LIST_BACKENDS, look)
         assert watchful.install(worker.node_id, backend="x") == Installed(address="h:1")
     assert len(looks) >= 3
+
+
+def test_a_worker_that_came_back_as_another_process_has_lost_it(
+    watchful: NodeGateway, worker: ScriptedWorker
+) -> None:
+    worker.listens(subjects.INSTALL)
+    with ScriptedWorker(node_id=worker.node_id) as after:
+        after.answers(subjects.LIST_BACKENDS, b'{"backends":null}')
+        with pytest.raises(NodeRestarted):
+            watchful.install(worker.node_id, backend="x", restarted=lambda: True)

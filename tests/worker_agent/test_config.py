@@ -50,6 +50,11 @@ def test_defaults_are_localais() -> None:
     assert config.heartbeat_interval == timedelta(seconds=10)
 
 
+def test_a_worker_started_in_a_checkout_litters_only_one_folder() -> None:
+    config = load()
+    assert {config.backends.parts[0], config.models.parts[0]} == {".worker"}
+
+
 def test_a_flag_beats_the_environment() -> None:
     config = load("--node-name", "by-flag", "--nats-require-auth", LOCALAI_NODE_NAME="by-env")
     assert (config.node_name, config.nats_require_auth) == ("by-flag", True)

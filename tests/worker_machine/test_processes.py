@@ -13,7 +13,7 @@ import pytest
 
 from tests.services import free_port
 from tests.worker_machine.loops import eventually, in_loop
-from tests.worker_machine.running import HASTY, alive, backend, processes, reference
+from tests.worker_machine.running import HASTY, REFERENCE, alive, backend, processes, reference
 from worker.machine import Process, Refused
 from worker.processes import RingLogs
 from worker.processes.child import KEPT_BACK
@@ -124,6 +124,25 @@ async def test_a_port_of_a_stranger_is_left_alone(tmp_path: Path) -> None:
         async with processes(tmp_path, first=first) as own:
             started = await own.start("m#0", reference(tmp_path))
             assert started.port > first
+
+
+@in_loop
+async def test_a_port_that_is_lost_while_the_backend_starts_is_made_good_by_another(
+    tmp_path: Path,
+) -> None:
+    first_fails = "#!/bin/sh\nif mkdir tried; then read go < sign; exit 1; fi\n"
+    unlucky = backend(tmp_path, first_fails + REFERENCE)
+    sign = Path(unlucky.run).with_name("sign")
+    os.mkfifo(sign)
+    async with processes(tmp_path) as own:
+        starting = asyncio.create_task(own.start("m#0", unlucky))
+        await eventually(lambda: bool(own.running()))
+        [lost] = own.running()
+        with socket.socket() as stranger:
+            stranger.bind(("127.0.0.1", lost.port))
+            await asyncio.to_thread(sign.write_text, "go\n")
+            started = await starting
+        assert started.port != lost.port
 
 
 @in_loop

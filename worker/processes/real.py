@@ -23,6 +23,12 @@ from worker.rpc.client import BackendClient
 
 log = logging.getLogger(__name__)
 
+PORTS_TRIED = 3
+
+
+class PortLost(Refused):
+    """It died, and somebody else has its port: another one may do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -93,7 +99,19 @@ class RealProcesses:
         return entry is not None and entry.stopping
 
     async def start(self, key: str, backend: Installed) -> Process:
-        """Return once the backend answers Health; Refused carries its last words on stderr."""
+        """Return once the backend answers Health; Refused carries its last words on stderr.
+
+        Any connection of this machine may be given a port of ours between our look at it and
+        the backend's: LocalAI's range lies within the kernel's own.
+        """
+        for _ in range(PORTS_TRIED - 1):
+            try:
+                return await self._start(key, backend)
+            except PortLost:
+                log.warning("port lost to a stranger; trying another", extra={"key": key})
+        return await self._start(key, backend)
+
+    async def _start(self, key: str, backend: Installed) -> Process:
         self._claim(key)
         try:
             entry = await self._spawn(key, backend)
@@ -184,7 +202,8 @@ class RealProcesses:
         async with BackendClient(entry.process.loopback, token=self._token) as client:
             while not await self._healthy(client):
                 if await _happens(entry.gone, self._timing.probe_every):
-                    raise Refused(self._obituary(entry, _ending(entry)))
+                    lost = not (entry.stopping or child.port_is_free(entry.process.port))
+                    raise (PortLost if lost else Refused)(self._obituary(entry, _ending(entry)))
                 if time.monotonic() > deadline:
                     await self._kill(entry)  # first: what it says while dying belongs to its words
                     patience = self._timing.ready.total_seconds()
