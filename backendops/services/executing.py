@@ -25,7 +25,7 @@ from clustermgr.lib.errors import (
 )
 from nodes import wire
 from nodes.gateway import NodeGateway
-from nodes.models import BackendNode, NodeModel
+from nodes.models import NodeModel
 from nodes.outcomes import RefusedAfterStopping
 from nodes.services import lifecycle, replicas
 
@@ -154,7 +154,9 @@ def _ask(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
     """Ask the node and wait; what is worth a note comes back."""
     match op.verb:
         case Verb.DELETE:
-            done = gateway.delete(op.node_id, backend=op.backend, restarted=_restarted(op))
+            done = gateway.delete(
+                op.node_id, backend=op.backend, restarted=lifecycle.restart_of(op.node)
+            )
             _forget(op, done.stopped)
             return ""
         case Verb.STOP:
@@ -172,21 +174,6 @@ class _Source(TypedDict):
     restarted: Callable[[], bool] | None
 
 
-def _restarted(op: PendingBackendOp) -> Callable[[], bool] | None:
-    """Whether another process is the worker by now; LocalAI's do not tell which one they are."""
-    asked = op.node.boot_id
-    if not asked:
-        return None
-
-    def restarted() -> bool:
-        try:
-            return BackendNode.objects.filter(pk=op.node_id).exclude(boot_id=asked).exists()
-        finally:
-            connection.close()
-
-    return restarted
-
-
 def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
     source = _Source(
         backend=op.backend,
@@ -195,7 +182,7 @@ def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
         alias=op.alias,
         galleries=[wire.Gallery(name=g["name"], url=g["url"]) for g in op.galleries],
         op_id=op.wire_id,
-        restarted=_restarted(op),
+        restarted=lifecycle.restart_of(op.node),
     )
 
     def hear(tick: wire.InstallProgress) -> None:

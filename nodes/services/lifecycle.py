@@ -1,10 +1,11 @@
 """A node's life after it was let in: cordon, reachability, goodbye."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 
 from clustermgr.lib import text
@@ -61,6 +62,25 @@ def mark_reachable(node_id: UUID, *, now: datetime, reason: str) -> bool:
     _become(node, Liveness.HEALTHY, kind="node.reachable", reason=reason, now=now)
     announce.capacity_changed(node.pk)
     return True
+
+
+def restart_of(node: BackendNode) -> Callable[[], bool] | None:
+    """Tells, whenever asked, whether another process is the worker by now.
+
+    LocalAI's workers do not say which process they are. Asked during a wait, so it holds no
+    connection.
+    """
+    known = node.boot_id
+    if not known:
+        return None
+
+    def restarted() -> bool:
+        try:
+            return BackendNode.objects.filter(pk=node.pk).exclude(boot_id=known).exists()
+        finally:
+            connection.close()
+
+    return restarted
 
 
 @transaction.atomic

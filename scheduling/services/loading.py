@@ -11,6 +11,7 @@ from clustermgr.lib.errors import (
     BusError,
     DomainError,
     Interrupted,
+    NodeRestarted,
     NodeSilent,
     NodeUnreachable,
     NodeVanished,
@@ -151,6 +152,7 @@ def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
             galleries=[wire.Gallery(name=source.name, url=source.url) for source in sources],
             # A worker repeats its answer to an id it knows; after a stop, that process is gone
             op_id=f"load-{job.pk}-{job.fence}",
+            restarted=lifecycle.restart_of(job.node),
             on_progress=claim.tell,
         )
     finally:
@@ -175,6 +177,8 @@ def _not_answered(job: LoadJob, fault: BusError, *, now: datetime) -> None:
         case NodeUnreachable() if _is_newcomer(job.node, now=now):
             words = f"{job.node.name} was only just let in and does not listen yet."
             jobs.put_back(job, words, now=now, due_at=now + AGAIN_AFTER)
+        case NodeRestarted():  # it is back already, and the process it was starting is gone
+            jobs.fail(job, str(fault), now=now, process=False, blame=False)
         case NodeUnreachable() | NodeVanished():
             lifecycle.mark_unreachable(job.node_id, now=now, reason=str(fault))
             jobs.fail(job, str(fault), now=now, process=False, blame=False)
