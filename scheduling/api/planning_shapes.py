@@ -4,7 +4,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-from clustermgr.lib.errors import InvalidInput
 from nodes.fields import UINT64_MAX
 from scheduling.planning.changes import Changes
 from scheduling.planning.plans import Plan
@@ -98,8 +97,6 @@ class WhyOut(serializers.Serializer):
 def changes_of(body: dict[str, Any]) -> Changes:
     """The question behind a body that is well formed."""
     rules = {name: dict(fields) for name, fields in body.get("rules", {}).items()}
-    for fields in (*rules.values(), *body.get("models", ())):
-        _check(fields)
     return Changes(
         drain=tuple(body.get("drain", ())),
         cordon=tuple(body.get("cordon", ())),
@@ -136,15 +133,6 @@ def _moved(one: Any, node: str, summary: str) -> dict[str, Any]:
         "cause": one.cause,
         "summary": summary,
     }
-
-
-def _check(fields: dict[str, Any]) -> None:
-    """As a stored rule would be checked."""
-    least, most = fields.get("min_replicas", 0), fields.get("max_replicas", 0)
-    if most and least > most:
-        raise InvalidInput(f"min_replicas ({least}) is above max_replicas ({most}).")
-    if fields.get("spread_all") and (least or most):
-        raise InvalidInput("spread_all stands alone: without min_replicas and max_replicas.")
 
 
 def _model(fields: dict[str, Any]) -> ModelView:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from clustermgr.lib.errors import NotFound
+from clustermgr.lib.errors import InvalidInput, NotFound
 from scheduling.planning.views import ClusterView, ModelView, NodeView, RuleView
 
 NodeEdit = Callable[[NodeView], NodeView]
@@ -78,7 +78,7 @@ def _with_models(view: ClusterView, models: Collection[ModelView]) -> ClusterVie
     for model in models:
         before = known.get(model.name)
         rule = model.rule or (before.rule if before else None)
-        known[model.name] = replace(model, rule=rule)
+        known[model.name] = replace(model, rule=rule and _consistent(rule))
     return replace(view, models=tuple(known.values()))
 
 
@@ -88,5 +88,16 @@ def _with_rules(view: ClusterView, rules: Mapping[str, Mapping[str, object]]) ->
         model = known.get(name)
         if model is None:
             raise NotFound(f"There is no model {name}, nor a rule for it.")
-        known[name] = replace(model, rule=replace(model.rule or RuleView(), **fields))  # type: ignore[arg-type]
+        rule = replace(model.rule or RuleView(), **fields)  # type: ignore[arg-type]
+        known[name] = replace(model, rule=_consistent(rule))
     return replace(view, models=tuple(known.values()))
+
+
+def _consistent(rule: RuleView) -> RuleView:
+    """As a stored rule would be checked."""
+    least, most = rule.min_replicas, rule.max_replicas
+    if most and least > most:
+        raise InvalidInput(f"min_replicas ({least}) is above max_replicas ({most}).")
+    if rule.spread_all and (least or most):
+        raise InvalidInput("spread_all stands alone: without min_replicas and max_replicas.")
+    return rule

@@ -88,7 +88,7 @@ def _offer(
     draft: Draft, spot: Spot, wish: Wish, movable: dict[UUID, list[ReplicaView]]
 ) -> _Offer | None:
     short = (wish.vram or 0) - spot.vram
-    spare = dict[str, int]()
+    spare: dict[str, int] = {}
     victims: list[ReplicaView] = []
     for row in movable.get(spot.view.id, ()):
         if short <= 0:
@@ -102,7 +102,20 @@ def _offer(
         short -= standing.model.vram_bytes or 0
     if short > 0:
         return None
-    return _Offer(spot=spot, victims=tuple(victims), newest=max(map(_used, victims)))
+    needed = _needed(draft, victims, spare=-short)
+    return _Offer(spot=spot, victims=needed, newest=max(map(_used, needed)))
+
+
+def _needed(draft: Draft, victims: list[ReplicaView], *, spare: int) -> tuple[ReplicaView, ...]:
+    """Without those that turned out not to be needed: small ones before a large one."""
+    kept = []
+    for row in victims:
+        size = draft.standings[row.model].model.vram_bytes or 0
+        if size <= spare:
+            spare -= size
+        else:
+            kept.append(row)
+    return tuple(kept)
 
 
 def _used(row: ReplicaView) -> float:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 Commit = DjangoCaptureOnCommitCallbacks
 
 
-def vram(free: int = 24) -> dict[str, int]:
+def vram(free: int = 24) -> dict[str, Any]:
     return {"total_vram": 24 * GIB, "available_vram": free * GIB}
 
 

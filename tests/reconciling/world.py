@@ -1,0 +1,157 @@
+"""A cluster whose workers are played by the test: rows change as theirs would."""
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Sum
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from nodes.models import BackendNode, NodeModel
+from nodes.services import replicas
+from nodes.states import Liveness, ReplicaState
+from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
+from scheduling.planning.plans import Plan
+from scheduling.services import hunger, reconciling
+from scheduling.states import JobState
+from tests.factories import GIB, NOW, make_model, make_node, make_rule
+
+SIZES = {"llama": 4 * GIB, "qwen": 8 * GIB}
+NODES = ("gpu-1", "gpu-2", "gpu-3")
+ROUNDS = 12  # ticks within which everything is as declared, once nothing fails any more
+
+
+class World(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = transaction.atomic()
+        self.story.__enter__()
+        self.now = NOW
+        self.edits = 0
+        for name in NODES:
+            make_node(
+                name,
+                max_replicas_per_model=2,
+                total_vram=24 * GIB,
+                available_vram=24 * GIB,
+            )
+        for name, size in SIZES.items():
+            make_model(name, vram_bytes=size)
+            make_rule(name, min_replicas=1, max_replicas=3)
+
+    def teardown(self) -> None:
+        try:
+            self._calm()
+            self._converges()
+        finally:
+            transaction.set_rollback(True)
+            self.story.__exit__(None, None, None)
+
+    def reconcile(self) -> Plan:
+        self.now += timedelta(seconds=30)
+        plan = reconciling.tick(now=self.now)
+        assert plan is not None
+        for name in {one.model for one in plan.place}:
+            self._within_maximum(name)
+        return plan
+
+    def load(self, job: LoadJob) -> None:
+        """The worker has loaded it; what was edited meanwhile is not published."""
+        current = ModelLoadInfo.objects.get(pk=job.model_name).config_revision
+        if job.replica is None or job.config_revision != current:
+            self.fail(job)
+            return
+        replica = NodeModel.objects.filter(load_job=job)
+        replica.update(state=ReplicaState.LOADED, last_used=self.now)
+        self._finish(job, JobState.LOADED)
+        ModelLoadInfo.objects.filter(pk=job.model_name).update(failures=0, retry_at=None)
+
+    def fail(self, job: LoadJob) -> None:
+        replicas.remove(NodeModel.objects.filter(load_job=job), reason="load failed")
+        self._finish(job, JobState.FAILED)
+        ModelLoadInfo.objects.filter(pk=job.model_name).update(
+            failures=F("failures") + 1, retry_at=self.now + timedelta(seconds=20)
+        )
+
+    def stop(self) -> None:
+        """Workers have stopped what was to be stopped."""
+        leaving = NodeModel.objects.filter(state=ReplicaState.UNLOADING)
+        replicas.remove(leaving, reason="stopped")
+
+    def report(self) -> None:
+        """Heartbeats say what is free; loads that are over are part of it."""
+        for node in BackendNode.objects.all():
+            used = sum(
+                SIZES[row.model_name] for row in node.replicas.exclude(state=ReplicaState.STAGING)
+            )
+            node.available_vram = 24 * GIB - used
+            node.save(update_fields=["available_vram"])
+        LoadJob.objects.exclude(finished_at=None).filter(reservation_ended_at=None).update(
+            reservation_ended_at=self.now
+        )
+
+    def edit(self, name: str) -> None:
+        self.edits += 1
+        revision = f"edit-{self.edits}"
+        ModelLoadInfo.objects.filter(pk=name).update(config_revision=revision)
+        NodeModel.objects.filter(model_name=name).update(outdated_at=self.now)
+
+    def _within_maximum(self, name: str) -> None:
+        """Of what may serve now; a lowered limit is not the tick's doing, a placement is."""
+        revision = ModelLoadInfo.objects.get(pk=name).config_revision
+        jobs = LoadJob.objects.active().filter(model_name=name, config_revision=revision)
+        coming = jobs.filter(node__in=BackendNode.objects.routable()).count()
+        serving = NodeModel.objects.serving().filter(model_name=name).count()
+        limit = ModelSchedulingConfig.objects.get(model_name=name).max_replicas
+        assert serving + coming <= limit
+
+    def _finish(self, job: LoadJob, state: JobState) -> None:
+        ended = None if state == JobState.LOADED else self.now
+        LoadJob.objects.filter(pk=job.pk).update(
+            state=state, finished_at=self.now, reservation_ended_at=ended
+        )
+
+    def _calm(self) -> None:
+        """Nothing fails from here on, and whoever was busy has finished."""
+        BackendNode.objects.update(
+            liveness=Liveness.HEALTHY, cordoned_at=None, drain_requested_at=None
+        )
+        NodeModel.objects.update(in_flight=0)
+        hunger.try_again(now=self.now)
+        self.now += timedelta(seconds=30)
+
+    def _converges(self) -> None:
+        for _ in range(ROUNDS):
+            self._work()
+            plan = self.reconcile()
+            if not plan.place and not plan.unload and self._as_declared():
+                return
+        raise AssertionError(f"after {ROUNDS} ticks: {list(NodeModel.objects.values())}")
+
+    def _work(self) -> None:
+        for job in LoadJob.objects.active():
+            self.load(job)
+        self.stop()
+        self.report()
+
+    def _as_declared(self) -> bool:
+        for rule in ModelSchedulingConfig.objects.all():
+            serving = NodeModel.objects.serving().filter(model_name=rule.model_name).count()
+            if not rule.min_replicas <= serving <= rule.max_replicas:
+                return False
+        settled = not ModelSchedulingConfig.objects.exclude(unsatisfiable_since=None).exists()
+        return settled and not NodeModel.objects.exclude(outdated_at=None).exists()
+
+    @invariant()
+    def no_memory_is_promised_twice(self) -> None:
+        for node in BackendNode.objects.all():
+            held = node.load_jobs.filter(reservation_ended_at=None).aggregate(
+                total=Sum("reserved_vram")
+            )["total"]
+            assert (held or 0) <= 24 * GIB
+
+    @invariant()
+    def every_load_has_its_slot(self) -> None:
+        for job in LoadJob.objects.active().select_related("replica"):
+            assert job.replica is not None
+            assert job.replica.replica_index == job.replica_index < 2
+            assert job.replica.model_name == job.model_name
