@@ -20,7 +20,7 @@ from tests.planning.made import GIB, NOW, ident, job, model, node, replica
 
 MODELS = ("llama", "qwen", "phi", "bert")
 SELECTORS = ("", "", "", "", "tier=fast", "tier in (fast,slow)", "!spot", "no=where", "tier=(")
-SIZES = (None, 2 * GIB, 8 * GIB, 16 * GIB)
+SIZES = (8 * GIB, 8 * GIB, 2 * GIB, 16 * GIB, None)
 LONG_AGO = NOW - timedelta(hours=1)
 moments = st.sampled_from([LONG_AGO, LONG_AGO, NOW - timedelta(seconds=10), NOW, None])
 
@@ -35,7 +35,7 @@ rarely = mostly(None, NOW)
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> NodeView:
-    total = draw(st.sampled_from([0, 8, 24, 80])) * GIB
+    total = draw(st.sampled_from([24, 24, 80, 8, 0])) * GIB
     taint = Taint(key="spot", effect=draw(st.sampled_from(TaintEffect)))
     return node(
         name,
@@ -47,7 +47,7 @@ def nodes(draw: st.DrawFn, name: str) -> NodeView:
         quarantined_until=draw(rarely),
         slots=draw(st.integers(1, 3)),
         total_vram=total,
-        available_vram=draw(st.sampled_from([0, total // 4, total // 2, total])),
+        available_vram=draw(st.sampled_from([0, 0, total // 4, total])),
         vram_budget=draw(mostly(0, min(total, 4 * GIB))),
         total_disk=draw(st.sampled_from([0, 100 * GIB])),
         available_disk=draw(st.sampled_from([90 * GIB, 90 * GIB, 5 * GIB, 0])),
