@@ -62,7 +62,7 @@ def environment(
         # No TLS stands in front of a laptop: Secure cookies would never come back.
         "CLUSTER_HTTPS": "false",
         "CLUSTER_LOG_FORMAT": "text",
-        # Whoever tries things out restarts often: three times in ten minutes is no machine in trouble
+        # Whoever tries things out restarts often: that is no machine in trouble
         "CLUSTER_FLAP_LIMIT": "10",
         "DJANGO_ALLOWED_HOSTS": f"127.0.0.1,localhost,{host}" if host != "0.0.0.0" else "*",
     }
