@@ -41,6 +41,17 @@ UPDATE nodes_backendnode node
   FROM freed WHERE node.id = freed.node_id
 """
 
+# What new jobs hold, added to their nodes' figures.
+RESERVE = """
+UPDATE nodes_backendnode node
+   SET reserved_vram = node.reserved_vram + more.amount
+  FROM (
+      SELECT node_id, sum(reserved_vram) AS amount
+        FROM scheduling_loadjob WHERE id = ANY(%(ids)s) GROUP BY node_id
+  ) more
+ WHERE node.id = more.node_id AND more.amount > 0
+"""
+
 # Nodes whose figure is not the sum of what jobs hold there, with that sum.
 # Served by job_reservations.
 RESERVED = """

@@ -13,6 +13,7 @@ from nodes.services import events
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob, ModelLoadInfo, PlacementDecision
 from scheduling.planning.plans import Place, Unload
+from scheduling.services import reserving
 from scheduling.states import JobState
 
 Definitions = Mapping[str, ModelLoadInfo]
@@ -31,6 +32,7 @@ def load(places: Sequence[Place], *, by: str, now: datetime) -> list[LoadJob]:
     jobs = LoadJob.objects.bulk_create(
         _job(place, row, definitions, by=by, now=now) for place, row in made
     )
+    reserving.add(jobs)
     decided = list(zip((place for place, _ in made), jobs, strict=True))
     PlacementDecision.objects.bulk_create(_decision(*pair, now=now) for pair in decided)
     events.record_all(_loading(*pair, by=by, now=now) for pair in decided)

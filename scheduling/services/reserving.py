@@ -28,6 +28,19 @@ def take(node_id: UUID, amount: int) -> bool:
     return capacity.reserve_vram(node_id, amount)
 
 
+def add(jobs: Sequence[LoadJob]) -> None:
+    """Count what jobs hold that were inserted in this same transaction.
+
+    For a plan, which has seen all open reservations under its lock: there is room.
+    """
+    holding = [job for job in jobs if job.reserved_vram]
+    if not holding:
+        return
+    _hold({job.node_id for job in holding})
+    with connection.cursor() as cursor:
+        cursor.execute(statements.RESERVE, {"ids": [job.pk for job in holding]})
+
+
 @transaction.atomic
 def end(job_ids: Sequence[int], *, now: datetime) -> None:
     """Give back what these jobs hold; twice is once."""
