@@ -1,9 +1,4 @@
-"""What backends printed: asked of the worker that keeps it, in sentences when it cannot be had.
-
-A worker guards its HTTP server with the token it joined with. Of join tokens we keep a digest;
-the secret is known only if it stands in the environment. A secret is sent to no node but those
-that joined with it, so nobody learns one here that he does not have.
-"""
+"""What backends printed: asked of the worker that keeps it, in sentences when it cannot be had."""
 
 import asyncio
 import threading
@@ -12,12 +7,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar
 
-from django.conf import settings
-
-from clustermgr.lib.errors import Busy, Conflict, NotFound, WorkerTokenUnknown, WorkerUnreachable
+from clustermgr.lib.errors import Busy, Conflict, NotFound, WorkerUnreachable
 from nodes import workerhttp
 from nodes.models import BackendNode
-from nodes.services import jointokens
+from nodes.services import bearers
 from nodes.wire import logs as wire
 from nodes.wire.logs import LogLine
 from nodes.workerhttp import WorkerDoor
@@ -47,7 +40,7 @@ def door(node: BackendNode) -> WorkerDoor:
         raise Conflict(f"{node.name} waits for approval: until then nothing is asked of it.")
     if not node.http_address:
         raise NotFound(f"{node.name} has no HTTP server, hence no logs to show.")
-    return WorkerDoor(address=node.http_address, secret=_secret(node))
+    return WorkerDoor(address=node.http_address, secret=bearers.of(node))
 
 
 def in_context(error: WorkerUnreachable, node: BackendNode, *, now: datetime) -> WorkerUnreachable:
@@ -73,18 +66,3 @@ def _seat() -> Iterator[None]:
         yield
     finally:
         _seats.release()
-
-
-def _secret(node: BackendNode) -> str:
-    token = node.join_token
-    cluster = settings.CLUSTER
-    given = (secret.strip() for secret in cluster.worker_http_tokens.split(","))
-    for secret in filter(None, (cluster.registration_token, *given)):
-        if token is not None and jointokens.digest(secret) == token.digest:
-            return secret
-    joined = f"joined with the token {token.name}" if token else "has to register again"
-    raise WorkerTokenUnknown(
-        f"{node.name} {joined}, and its logs open only with that secret, of which we keep a"
-        " digest. Put the secret into CLUSTER_WORKER_HTTP_TOKENS and restart, or let the worker"
-        " join with CLUSTER_REGISTRATION_TOKEN."
-    )
