@@ -9,10 +9,12 @@ from nodes.states import NodeType
 
 
 class JoinToken(models.Model):
-    """Permission to join, for whoever holds the secret; we hold only its digest."""
+    """Permission to join, for whoever holds the secret; we know it by its digest."""
 
     name = models.CharField(max_length=100, unique=True)
     digest = models.CharField(max_length=64, unique=True, editable=False)
+    # The secret itself, encrypted: a worker guards its logs and its backends with it
+    sealed = models.BinaryField(null=True, editable=False)
     prefix = models.CharField(max_length=12, editable=False)
     created_at = models.DateTimeField(editable=False)
     created_by = models.CharField(max_length=150, editable=False)

@@ -18,6 +18,7 @@ from clustermgr.lib.errors import (
     TooManyAttempts,
     Unauthenticated,
 )
+from clustermgr.lib.sealing import seal
 from clustermgr.lib.text import checked
 from nodes.models import BackendNode, JoinToken
 from nodes.services import events, refusals
@@ -61,6 +62,7 @@ def issue(
     token = JoinToken(
         name=name,
         digest=digest(secret),
+        sealed=seal(secret),
         prefix=secret[:8],
         created_at=now,
         created_by=by,

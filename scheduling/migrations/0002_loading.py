@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('nodes', '0005_missed_replicas'),
+        ('nodes', '0006_missed_replicas'),
         ('scheduling', '0001_initial'),
     ]
 

@@ -13,7 +13,7 @@ from nodes import workerhttp
 from nodes.models import BackendNode
 from nodes.services import jointokens, logs
 from tests.api.clients import Caller, operator, read
-from tests.factories import make_node, make_token
+from tests.factories import NOW, make_node, make_token
 from tests.logs.worker import SECRET, LogWorker, line
 from tests.services import free_port
 
@@ -177,6 +177,15 @@ def test_a_secret_goes_to_nobody_but_who_joined_with_it(
     )
     reader.get(logs_of(node))
     assert [bearer for _, bearer in worker.heard] == ["theirs"]
+
+
+def test_a_node_that_joined_with_a_token_of_ours_needs_nothing_in_the_environment(
+    reader: Caller, node: BackendNode, worker: LogWorker
+) -> None:
+    token, secret = jointokens.issue("rack 9", by="ada", now=NOW)
+    BackendNode.objects.update(join_token=token)
+    reader.get(logs_of(node))
+    assert [bearer for _, bearer in worker.heard] == [secret]
 
 
 def test_nobody_at_the_address_is_told_with_the_age_of_the_last_heartbeat(

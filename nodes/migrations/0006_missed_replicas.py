@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('nodes', '0004_outdated_replicas'),
+        ('nodes', '0005_sealed_tokens'),
     ]
 
     operations = [
