@@ -1,22 +1,14 @@
 """The secret that opens a worker's HTTP server and its backends' gRPC.
 
-<<<<<<< HEAD
-Both are guarded with the token that the worker joined with. Of join tokens we keep a digest; the
-secret is known only if it stands in the environment. A secret is sent to no node but those that
-=======
 Both are guarded with the token that the worker joined with: we recognise it by its digest, and
 keep it sealed to say it to the workers that have it. A secret is sent to no node but those that
->>>>>>> main
 joined with it, so nobody learns one here that he does not have.
 """
 
 from django.conf import settings
 
 from clustermgr.lib.errors import WorkerTokenUnknown
-<<<<<<< HEAD
-=======
 from clustermgr.lib.sealing import unseal
->>>>>>> main
 from nodes.models import BackendNode
 from nodes.services import jointokens
 
@@ -29,13 +21,6 @@ def of(node: BackendNode) -> str:
     for secret in filter(None, (cluster.registration_token, *given)):
         if token is not None and jointokens.digest(secret) == token.digest:
             return secret
-<<<<<<< HEAD
-    joined = f"joined with the token {token.name}" if token else "has to register again"
-    raise WorkerTokenUnknown(
-        f"{node.name} {joined}, and its logs and backends open only with that secret, of which we"
-        " keep a digest. Put the secret into CLUSTER_WORKER_HTTP_TOKENS and restart, or let the"
-        " worker join with CLUSTER_REGISTRATION_TOKEN."
-=======
     if token is not None and token.sealed and (kept := unseal(bytes(token.sealed))):
         return kept
     joined = f"joined with the token {token.name}" if token else "has to register again"
@@ -44,5 +29,4 @@ def of(node: BackendNode) -> str:
         " cannot read any more (DJANGO_SECRET_KEY has changed, or the token is older than the"
         " keeping of secrets). Put it into CLUSTER_WORKER_HTTP_TOKENS and restart, or let the"
         " worker join with a new token."
->>>>>>> main
     )
