@@ -94,7 +94,8 @@ def store(node_id: UUID, backends: Sequence[InstalledBackend], *, now: datetime)
 def newcomers(*, now: datetime) -> list[UUID]:
     """Let in, or back, and not heard yet: a worker registers a moment before it listens."""
     back = Q(recoveries__0__gt=now - NEWCOMER_FOR) & ~Q(inventory__error="")
-    unheard = BackendNode.objects.filter(Q(inventory__observed_at=None) | back)
+    new = Q(approved_at__gt=now - NEWCOMER_FOR, inventory__observed_at=None)
+    unheard = BackendNode.objects.filter(new | back)
     lately = unheard.filter(inventory__asked_at__gt=now - NEWCOMER_ASKED_EVERY)
     nodes = unheard.approved().backends().online().exclude(pk__in=lately.values("pk"))
     return list(nodes.order_by("pk").values_list("pk", flat=True))
@@ -115,7 +116,17 @@ def note_silence(node_id: UUID, why: BusError | NodeRefused, *, now: datetime) -
     NodeInventory.objects.update_or_create(
         node_id=node_id, defaults={"asked_at": now, "error": str(why)}
     )
-    if isinstance(why, NodeUnreachable) and not is_newcomer(
-        BackendNode.objects.get(pk=node_id), now=now
-    ):
+    node = BackendNode.objects.get(pk=node_id)
+    listened = _used_to_answer(node) and not is_newcomer(node, now=now)
+    if isinstance(why, NodeUnreachable) and listened:
         lifecycle.mark_unreachable(node_id, now=now, reason=str(why))
+
+
+def _used_to_answer(node: BackendNode) -> bool:
+    """Whether silence is news: it has told us something since it was last called healthy.
+
+    Its heartbeats bring it back; if each question then took it away again, it would flap for as
+    long as it does not listen.
+    """
+    told = NodeInventory.objects.filter(node=node, observed_at__gt=node.liveness_changed_at)
+    return told.exists()

@@ -16,6 +16,7 @@ from backendops.states import OpState, Verb
 from clustermgr.lib.errors import NodeUnreachable
 from clustermgr.lib.queue import after_commit
 from nodes.gateway import NodeGateway
+from nodes.services import lifecycle
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def _settle(op: PendingBackendOp, told: Told, *, now: datetime) -> None:
 
 def _gone(op: PendingBackendOp, *, now: datetime) -> None:
     """Nobody listens: what was under way there ended with the worker."""
+    lifecycle.mark_unreachable(op.node_id, now=now, reason="It stopped listening at its work.")
     if op.state == OpState.CANCELLING:
         settling.cancelled(op, "The worker is gone.", now=now)
     else:

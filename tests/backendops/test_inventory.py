@@ -66,7 +66,8 @@ def test_an_answer_from_before_changes_nothing() -> None:
     ],
 )
 def test_silence_keeps_the_rows_and_is_remembered(why: Exception, liveness: Liveness) -> None:
-    node = make_node("a", approved_at=NOW - timedelta(days=1))
+    long_ago = NOW - timedelta(days=1)
+    node = make_node("a", approved_at=long_ago, liveness_changed_at=long_ago)
     ask(a=(backend("x"),))
     ask(LATER, a=why)
     node.refresh_from_db()
@@ -74,6 +75,26 @@ def test_silence_keeps_the_rows_and_is_remembered(why: Exception, liveness: Live
     told = NodeInventory.objects.get()
     assert (told.observed_at, told.asked_at, told.error) == (NOW, LATER, str(why))
     assert node.liveness == liveness
+
+
+def test_a_node_that_never_listened_is_not_taken_away_again_and_again() -> None:
+    node = make_node("a")
+    for minute in range(5):
+        ask(NOW + timedelta(minutes=minute), a=NodeUnreachable("nobody"))
+    node.refresh_from_db()
+    assert node.liveness == Liveness.HEALTHY
+
+
+def test_silence_is_news_once_until_the_node_has_told_something_again() -> None:
+    long_ago = NOW - timedelta(days=1)
+    node = make_node("a", approved_at=long_ago, liveness_changed_at=long_ago)
+    ask(a=())
+    ask(LATER, a=NodeUnreachable("nobody"))
+    # its heartbeat brings it back
+    BackendNode.objects.update(liveness=Liveness.HEALTHY, liveness_changed_at=LATER)
+    ask(LATER + timedelta(minutes=5), a=NodeUnreachable("nobody"))
+    node.refresh_from_db()
+    assert node.liveness == Liveness.HEALTHY
 
 
 def test_a_thousand_nodes_without_news_cost_as_many_statements_as_ten(

@@ -46,9 +46,15 @@ def test_a_worker_that_was_restarted_is_not_called_unreachable_before_it_listens
     assert inventory.newcomers(now=NOW + timedelta(seconds=10)) == [node.pk]
 
 
-def test_one_that_is_back_for_long_and_hears_nothing_is_unreachable(gateway: NodeGateway) -> None:
+def test_one_that_is_back_for_long_and_stops_to_hear_is_unreachable(gateway: NodeGateway) -> None:
     long_ago = NOW - timedelta(days=1)
-    node = make_node("gpu-1", approved_at=long_ago, recoveries=[NOW - timedelta(minutes=3)])
+    node = make_node(
+        "gpu-1",
+        approved_at=long_ago,
+        liveness_changed_at=long_ago,
+        recoveries=[NOW - timedelta(minutes=3)],
+    )
+    NodeInventory.objects.create(node=node, observed_at=NOW - timedelta(hours=1))
     reaping.look([node.pk], gateway=gateway, now=NOW)
     node.refresh_from_db()
     assert node.liveness == Liveness.UNHEALTHY
@@ -58,7 +64,12 @@ def test_one_that_was_heard_since_it_is_back_and_hears_nothing_is_unreachable(
     gateway: NodeGateway,
 ) -> None:
     back = NOW - timedelta(minutes=1)
-    node = make_node("gpu-1", approved_at=back - timedelta(days=1), recoveries=[back])
+    node = make_node(
+        "gpu-1",
+        approved_at=back - timedelta(days=1),
+        liveness_changed_at=back,
+        recoveries=[back],
+    )
     NodeInventory.objects.create(node=node, observed_at=back + timedelta(seconds=5))
     reaping.look([node.pk], gateway=gateway, now=NOW)
     node.refresh_from_db()
