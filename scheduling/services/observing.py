@@ -13,13 +13,13 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import F, Q
 
-from clustermgr.lib.errors import BusError, NodeRefused, NodeUnreachable, WorkerTokenUnknown
+from clustermgr.lib.errors import WorkerTokenUnknown
 from nodes import backendrpc
 from nodes.backendrpc import Health
 from nodes.gateway import NodeGateway
 from nodes.models import BackendNode, NodeModel
 from nodes.querysets import NodeModelQuerySet
-from nodes.services import bearers, lifecycle, replicas
+from nodes.services import bearers, replicas
 from nodes.states import ReplicaState
 from nodes.wire import RunningModel
 from scheduling.services import strays
@@ -45,8 +45,8 @@ def observe(*, gateway: NodeGateway, clock: Callable[[], datetime]) -> None:
     for node in nodes:
         told = answers[node.pk]
         if not isinstance(told, tuple):
+            # Not called unreachable for it: whoever never listened would flap with each look
             silent.append(node)
-            _note_silence(node, told, now=asked_at)
         elif node.pk in known or _has_news(rows[node.pk], told, now=asked_at):
             settle(node, running=told, asked_at=asked_at)
     _ask_processes(silent, now=asked_at)
@@ -119,11 +119,6 @@ def _forget(ids: Sequence[UUID]) -> None:
     enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
     rows = NodeModel.objects.filter(enough, pk__in=ids, state=ReplicaState.LOADED)
     replicas.remove(rows, reason="its worker does not run it any more")
-
-
-def _note_silence(node: BackendNode, why: BusError | NodeRefused, *, now: datetime) -> None:
-    if isinstance(why, NodeUnreachable):
-        lifecycle.mark_unreachable(node.pk, now=now, reason=str(why))
 
 
 def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
