@@ -16,7 +16,7 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], *, seconds: float = 100.0) -> None:
     """Wait for a fact, as briefly as it lets us; fail loudly when it never comes true."""
     deadline = time.monotonic() + seconds
     while not condition():
