@@ -56,7 +56,7 @@ def servers(*, durable: bool = False) -> Iterator[Servers]:
         yield Servers(database_url=database.url, nats_url=bus.url)
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
     """Wait for a fact, as briefly as it lets us; fail loudly when it never comes true."""
     deadline = time.monotonic() + seconds
     while not condition():
