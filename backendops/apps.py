@@ -5,7 +5,7 @@ from django.apps import AppConfig
 
 class BackendOpsConfig(AppConfig):
     name = "backendops"
-    verbose_name = "Backends"
+    verbose_name = "Software"
 
     def ready(self) -> None:
         from backendops.receivers import on_capacity_changed

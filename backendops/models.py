@@ -118,6 +118,8 @@ class PendingBackendOp(models.Model):
     give_up_at = models.DateTimeField(null=True, blank=True)  # unconfirmed: believed until then
     # (version, digest, installed_at) before it was sent: what must differ after an upgrade
     before = models.JSONField(default=dict, blank=True, encoder=DjangoJSONEncoder)
+    # The same once it had succeeded; empty where nothing is installed by it
+    after = models.JSONField(default=dict, blank=True, db_default={})
 
     # How far the node has come
     phase = models.CharField(max_length=32, blank=True)
@@ -135,7 +137,7 @@ class PendingBackendOp(models.Model):
     objects = PendingBackendOpQuerySet.as_manager()
 
     class Meta:
-        verbose_name = "node operation"
+        verbose_name = "dead letter"  # the only list of them that people see
         ordering = ["id"]
         constraints = [
             known("op_state_known", "state", OpState.values),
@@ -240,7 +242,7 @@ class NodeBackend(models.Model):
     objects = NodeBackendQuerySet.as_manager()
 
     class Meta:
-        verbose_name = "installed backend"
+        verbose_name = "backend"
         ordering = ["name", "node__name"]
         constraints = [
             models.UniqueConstraint(name="node_backend_once", fields=["node", "name"]),
@@ -265,6 +267,10 @@ class GalleryBackend(models.Model):
     alias = models.CharField(max_length=NAME, blank=True)
     description = models.TextField(blank=True)
     license = models.CharField(max_length=NAME, blank=True)
+    icon = models.CharField(max_length=LOCATION, blank=True, default="", db_default="")
+    urls = ArrayField(
+        models.CharField(max_length=LOCATION), default=list, blank=True, db_default=[]
+    )
     tags = ArrayField(models.CharField(max_length=NAME), default=list, blank=True)
     # capability -> concrete backend; not empty: a meta backend, which fits any hardware listed
     capabilities = models.JSONField(default=dict, blank=True)

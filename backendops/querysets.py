@@ -94,7 +94,12 @@ _STATE_IN_SQL: dict[OperationState, Callable[[], Q]] = {
         & ~_share_in(OpState.RUNNING, OpState.QUEUED, OpState.CANCELLING)
     ),
     OperationState.SUCCEEDED: _whole,
-    OperationState.PARTIAL: lambda: _idle() & _share_in(OpState.SUCCEEDED) & ~_whole(),
+    OperationState.PARTIAL: lambda: _idle() & _share_in(OpState.SUCCEEDED) & _share_in(*ATTENTION),
+    OperationState.PARTLY_CANCELLED: lambda: (
+        _share_in(OpState.SUCCEEDED)
+        & _share_in(OpState.CANCELLED)
+        & _only(OpState.SUCCEEDED, OpState.CANCELLED, OpState.SUPERSEDED)
+    ),
     OperationState.FAILED: lambda: _idle() & _share_in(*ATTENTION) & ~_share_in(OpState.SUCCEEDED),
     OperationState.CANCELLED: lambda: (
         _idle() & ~_share_in(*ATTENTION) & ~_share_in(OpState.SUCCEEDED)

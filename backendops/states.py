@@ -77,7 +77,8 @@ class OperationState(TextChoices):
     UNCONFIRMED = "unconfirmed"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
-    PARTIAL = "partial"  # on some nodes only; the others failed or were cancelled
+    PARTIAL = "partial"  # on some nodes only; others failed
+    PARTLY_CANCELLED = "partly_cancelled"  # done but where it was cancelled; nothing failed
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -89,10 +90,12 @@ def operation_state(counts: Mapping[OpState, int]) -> OperationState:
     if under_way:
         return under_way
     bad = some & {OpState.FAILED, OpState.DEAD}
-    if OpState.SUCCEEDED in some:
-        whole = some <= {OpState.SUCCEEDED, OpState.SUPERSEDED}
-        return OperationState.SUCCEEDED if whole else OperationState.PARTIAL
-    return OperationState.FAILED if bad else OperationState.CANCELLED
+    if OpState.SUCCEEDED not in some:
+        return OperationState.FAILED if bad else OperationState.CANCELLED
+    if bad:
+        return OperationState.PARTIAL
+    curtailed = OpState.CANCELLED in some
+    return OperationState.PARTLY_CANCELLED if curtailed else OperationState.SUCCEEDED
 
 
 def _under_way(some: set[OpState]) -> OperationState | None:

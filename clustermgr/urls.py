@@ -17,7 +17,7 @@ urlpatterns = [
     path("api/", include("scheduling.api.urls")),  # before nodes: see there
     path("api/", include("nodes.api.urls")),
     path("api/", include(operations.api)),
-    path("backends/", include(operations.plain)),
+    path("", include(operations.without_api)),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs", DocsView.as_view(url_name="schema"), name="docs"),
     re_path("^api/", NothingHere.as_view()),

@@ -18,6 +18,7 @@ from clustermgr.lib.admin import ReadOnlyAdmin
 from nodes.admin.nodepage import page_number
 
 PER_PAGE = 50
+LIST = "Backends"
 
 
 @admin.register(NodeBackend)
@@ -43,11 +44,18 @@ class BackendAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        search = request.GET.get("q", "").strip()[:255]
+        search = request.GET.get("q", "").replace("\x00", "").strip()[:255]
         rows = fleet.rows(search=search, now=timezone.now())
-        newer = sum(bool(row.upgrade) for row in rows)
+        offered = fleet.offered(search=search)
         return self._page(
-            request, "console/backends/list.html", "Backends", rows=rows, q=search, newer=newer
+            request,
+            "console/backends/list.html",
+            LIST,
+            rows=rows,
+            q=search,
+            newer=sum(bool(row.upgrade) for row in rows),
+            offered=offered[: fleet.MOST_OFFERED],
+            more_offered=len(offered) > fleet.MOST_OFFERED,
         )
 
     def backend(self, request: HttpRequest) -> HttpResponse:
@@ -62,6 +70,7 @@ class BackendAdmin(ReadOnlyAdmin):
             name,
             name=name,
             row=row,
+            about=fleet.about(name),
             found=fleet.on_nodes(name, drifting=drifting, start=start, count=PER_PAGE, now=now),
             total=total,
             earlier=number - 1 if number > 1 else None,
@@ -107,7 +116,8 @@ class BackendAdmin(ReadOnlyAdmin):
         shared = {
             **self.admin_site.each_context(request),
             "title": title,
-            "opts": self.model._meta,
+            # With `opts` the theme leaves out the last crumb; the list's is the model's own name
+            **({"opts": self.model._meta} if title == LIST else {"model_admin": self}),
             "may_request": self.has_request_permission(request),
         }
         return TemplateResponse(request, template, {**shared, **context})

@@ -21,7 +21,7 @@ class StateFilter(DropdownFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        states = [(state.value, state.value) for state in OperationState]
+        states = [(state.value, state.value.replace("_", " ")) for state in OperationState]
         return [(LIVE, "under way or failed"), (WAITS, "needs attention"), *states]
 
     def queryset(self, request: HttpRequest, rows: OperationQuerySet) -> OperationQuerySet:

@@ -71,5 +71,5 @@ def _page(request: HttpRequest, *, now: datetime) -> list[str]:
     context = {**operationpage.head(request, operation, now=now), "oob": True}
     return [
         render_to_string(f"console/operations/_{part}.html", context, request)
-        for part in ("head", "verbs")
+        for part in ("head", "verbs", "timeline")
     ]

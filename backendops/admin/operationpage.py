@@ -9,13 +9,11 @@ from django.utils import timezone
 
 from backendops.models import Operation, PendingBackendOp
 from backendops.presenting import buttons, lines, shares
+from backendops.presenting.timeline import timeline
 from backendops.services.catalog import FETCHES
 from backendops.states import OpState
-from nodes.models import ClusterEvent
-from nodes.presenting.words import in_words
 
 PER_PAGE = 50
-MOST_EVENTS = 50
 
 
 def may(request: HttpRequest) -> Callable[[str], bool]:
@@ -44,7 +42,6 @@ def context(request: HttpRequest, operation: Operation) -> dict[str, Any]:
         "later": number + 1 if len(rows) > PER_PAGE else None,
         "earlier": number - 1 if number > 1 else None,
         "retries": list(operation.retries.all()[:20]),
-        "timeline": _timeline(operation),
         "now": now,
     }
 
@@ -58,6 +55,7 @@ def head(request: HttpRequest, operation: Operation, *, now: datetime) -> dict[s
         "operation": operation,
         "line": line,
         "counts": counts,
+        "timeline": timeline(operation),
         "buttons": [one for one in buttons.of_operation(line.roll) if allowed(one.verb)],
     }
 
@@ -87,14 +85,6 @@ def _dismissed(operation: Operation) -> str:
     if operation.acknowledged_at is None:
         return ""
     return f"by {operation.acknowledged_by} at {operation.acknowledged_at:%Y-%m-%d %H:%M} UTC"
-
-
-def _timeline(operation: Operation) -> list[tuple[ClusterEvent, str]]:
-    # By subject first: that is what the events are indexed by
-    rows = ClusterEvent.objects.filter(
-        subject=str(operation)[:255], after__operation=str(operation.pk)
-    )
-    return [(event, in_words(event.kind)) for event in rows[:MOST_EVENTS]]
 
 
 def _page(request: HttpRequest) -> int:

@@ -3,8 +3,11 @@
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, path
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -12,6 +15,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from unfold.decorators import display
 from unfold.paginator import InfinitePaginator
 
+from backendops import exporting
 from backendops.admin import filters, live, operationpage
 from backendops.admin.install import InstallView
 from backendops.admin.operationverbs import OperationVerbs
@@ -63,6 +67,7 @@ class OperationAdmin(OperationVerbs):
         text="An operation installs, upgrades, deletes or stops a backend on some nodes.",
         url_name="admin:backendops_operation_install",
         link="Install a backend",
+        needs="backendops.request_operation",
     )
     fields = ["backend"]
 
@@ -75,6 +80,7 @@ class OperationAdmin(OperationVerbs):
         return [
             path("live/", guard(live.fragment), name="operations_live"),
             path("install/", guard(install), name="backendops_operation_install"),
+            path("export/<slug:kind>/", guard(self.export), name="backendops_operation_export"),
             *super().get_urls(),
         ]
 
@@ -87,6 +93,18 @@ class OperationAdmin(OperationVerbs):
             "may_request": self.has_request_permission(request),
         }
         return super().changelist_view(request, {**context, **(extra_context or {})})  # type: ignore[no-any-return]
+
+    def export(self, request: HttpRequest, kind: str) -> HttpResponseBase:
+        """What the list shows under the same filters, all pages of it, as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if kind not in exporting.TYPES:
+            raise Http404
+        try:
+            rows = self.get_changelist_instance(request).get_queryset(request)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(reverse("admin:backendops_operation_changelist"))
+        return exporting.response(request, rows, kind=kind)
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, obj: Any = None, **kwargs: Any

@@ -39,6 +39,7 @@ class OperationVerbs(ReadOnlyAdmin):
             explain="What waits is given up at once. A node that is already at it is asked to"
             " stop; if it cannot, it will finish and its result will be recorded.",
             submit="Cancel the operation",
+            leave="Keep it running",
             form=ReasonDialog,
         ),
     )

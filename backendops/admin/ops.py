@@ -87,7 +87,7 @@ class OpAdmin(ReadOnlyAdmin):
     def what_cell(self, op: PendingBackendOp) -> SafeString:
         page = reverse("admin:backendops_pendingbackendop_change", args=[op.pk])
         return format_html(
-            '<a class="cm-link cm-name" href="{}">{} {}</a>', page, op.verb, op.backend
+            '<a class="cm-link cm-name" href="{}">{} {}</a>', page, op.verb.capitalize(), op.backend
         )
 
     @display(description="Node", ordering="node__name")
@@ -97,7 +97,8 @@ class OpAdmin(ReadOnlyAdmin):
 
     @display(description="Last error")
     def cause_cell(self, op: PendingBackendOp) -> SafeString:
-        return format_html('<span class="cm-wrap">{}</span>', op.last_error[:CAUSE])
+        words = op.last_error[:CAUSE] or "No error was told."
+        return format_html('<span class="cm-wrap">{}</span>', words)
 
     @display(description="Given up", ordering="-changed_at")
     def age_cell(self, op: PendingBackendOp) -> str:
@@ -116,6 +117,7 @@ class OpAdmin(ReadOnlyAdmin):
             explain="If the node has begun it is asked to stop; if it cannot, it will finish and"
             " its result will be recorded. Other nodes are not touched.",
             submit="Cancel it here",
+            leave="Keep it running",
             form=ReasonDialog,
         ),
     )

@@ -27,6 +27,46 @@ class BackendNodeOut(serializers.Serializer):
     observed_at = serializers.DateTimeField()
 
 
+class NodeReferenceOut(serializers.Serializer):
+    node_id = serializers.CharField()
+    node_name = serializers.CharField()
+    node_status = serializers.CharField()
+    version = serializers.CharField(required=False)
+    digest = serializers.CharField(required=False)
+    uri = serializers.CharField(required=False)
+    installed_at = serializers.CharField(required=False)
+
+
+class MetadataOut(serializers.Serializer):
+    name = serializers.CharField()
+    installed_at = serializers.CharField(required=False)
+    gallery_url = serializers.CharField(required=False)
+    version = serializers.CharField(required=False)
+    uri = serializers.CharField(required=False)
+    digest = serializers.CharField(required=False)
+
+
+class SystemBackendOut(serializers.Serializer):
+    """What LocalAI tells of an installed backend."""
+
+    Name = serializers.CharField()
+    RunFile = serializers.CharField(allow_blank=True)
+    IsMeta = serializers.BooleanField()
+    IsSystem = serializers.BooleanField()
+    Metadata = MetadataOut()
+    nodes = NodeReferenceOut(many=True)
+    upgrade_available = serializers.BooleanField(required=False)
+    available_version = serializers.CharField(required=False, allow_blank=True)
+
+
+class KnownOut(serializers.Serializer):
+    name = serializers.CharField()
+    modality = serializers.CharField(allow_blank=True)
+    auto_detect = serializers.BooleanField()
+    description = serializers.CharField(required=False)
+    installed = serializers.BooleanField()
+
+
 class CatalogEntryOut(serializers.Serializer):
     id = serializers.CharField()
     name = serializers.CharField()
@@ -52,6 +92,25 @@ class CatalogEntryOut(serializers.Serializer):
 class GalleryOut(serializers.Serializer):
     name = serializers.CharField()
     url = serializers.CharField()
+
+
+class AvailableOut(serializers.Serializer):
+    """A gallery's entry; what is empty is left out."""
+
+    name = serializers.CharField()
+    description = serializers.CharField(required=False)
+    license = serializers.CharField(required=False)
+    urls = serializers.ListField(child=serializers.CharField(), required=False)
+    icon = serializers.CharField(required=False)
+    tags = serializers.ListField(child=serializers.CharField(), required=False)
+    version = serializers.CharField(required=False)
+    alias = serializers.CharField(required=False)
+    uri = serializers.CharField(required=False)
+    capabilities = serializers.DictField(
+        child=serializers.CharField(allow_blank=True), required=False
+    )
+    gallery = GalleryOut()
+    installed = serializers.BooleanField(required=False)
 
 
 class CheckedGalleryOut(GalleryOut):

@@ -1,13 +1,19 @@
 """The catalog in LocalAI's words."""
 
+from collections.abc import Iterable, Sequence
+
 from backendops.api.shapes import TASK, Json
 from backendops.models import GalleryBackend, GalleryCheck, NodeBackend
 from backendops.services import catalog
 from backendops.services.browsing import Listing, Look
 from backendops.states import Verb
-from backendops.upgrading import DEVELOPMENT
+from backendops.upgrading import DEVELOPMENT, Upgrade
 
 OPTIONAL = ("installed_at", "gallery_url", "version", "uri", "digest")
+ENTRY = (
+    *("name", "description", "license", "urls", "icon", "tags", "version"),
+    *("alias", "uri", "capabilities"),
+)
 
 
 def catalog_json(look: Look, listing: Listing) -> Json:
@@ -48,8 +54,49 @@ def galleries_json() -> list[Json]:
 
 def installed_json(row: NodeBackend) -> Json:
     """As the worker told it: what it left out is left out."""
-    told = {key: value for key in OPTIONAL if (value := getattr(row, key))}
-    return {"name": row.name, "is_system": row.is_system, "is_meta": row.is_meta, **told}
+    flags = {"is_system": row.is_system, "is_meta": row.is_meta}
+    return {"name": row.name, **flags, **_told(row, OPTIONAL)}
+
+
+def system_json(rows: Sequence[NodeBackend], newer: Upgrade | None) -> Json:
+    """One installed backend in LocalAI's words, half of which are Go's; no file is ours to run."""
+    first = rows[0]
+    told: Json = {
+        "Name": first.name,
+        "RunFile": "",
+        "IsMeta": first.is_meta,
+        "IsSystem": first.is_system,
+        "Metadata": {"name": first.name, **_told(first, OPTIONAL)},
+        "nodes": [_reference(row) for row in rows],
+    }
+    if newer:
+        told |= {"upgrade_available": True, "available_version": newer.offer.version}
+    return told
+
+
+def available_json(entry: GalleryBackend, *, installed: bool) -> Json:
+    """A gallery's entry as LocalAI tells it: what is empty is left out."""
+    told = _told(entry, ENTRY)
+    gallery = {"url": entry.gallery_url, "name": entry.gallery}
+    return {**told, "gallery": gallery, **({"installed": True} if installed else {})}
+
+
+def known_json(name: str, *, description: str, there: bool) -> Json:
+    told = {"description": description} if description else {}
+    return {"name": name, "modality": "", "auto_detect": False, **told, "installed": there}
+
+
+def _reference(row: NodeBackend) -> Json:
+    node = {
+        "node_id": str(row.node_id),
+        "node_name": row.node.name,
+        "node_status": row.node.status,
+    }
+    return {**node, **_told(row, ("version", "digest", "uri", "installed_at"))}
+
+
+def _told(row: NodeBackend | GalleryBackend, keys: Iterable[str]) -> Json:
+    return {key: value for key in keys if (value := getattr(row, key))}
 
 
 def _entry(entry: GalleryBackend, listing: Listing) -> Json:
@@ -58,9 +105,9 @@ def _entry(entry: GalleryBackend, listing: Listing) -> Json:
         "id": f"{entry.gallery}@{entry.name}",
         "name": entry.name,
         "description": entry.description,
-        "icon": "",
+        "icon": entry.icon,
         "license": entry.license,
-        "urls": [],
+        "urls": entry.urls,
         "tags": entry.tags,
         "gallery": entry.gallery,
         "installed": bool(places),

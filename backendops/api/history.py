@@ -1,19 +1,18 @@
 """The record: searched, paged, exported, and never cleared by hand."""
 
-import csv
-import io
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from backendops import exporting
 from backendops.api import shapes
 from backendops.api.base import OperationsView, described
 from backendops.api.serializers import DoneOut, HistoryOut
-from backendops.models import Operation, OperationShare
+from backendops.models import Operation
 from backendops.services import records, summaries
 from backendops.services.records import Cursor, RecordIsKept, Wanted
 from backendops.states import OperationState, Verb
@@ -26,7 +25,7 @@ PAGE, LARGEST_PAGE = 50, 500
 OUTCOMES: dict[str, tuple[OperationState, ...]] = {
     "completed": (OperationState.SUCCEEDED,),
     "failed": (OperationState.FAILED, OperationState.PARTIAL),
-    "cancelled": (OperationState.CANCELLED,),
+    "cancelled": (OperationState.CANCELLED, OperationState.PARTLY_CANCELLED),
     "partial": (OperationState.PARTIAL,),
 }
 FILTERS = [
@@ -39,25 +38,6 @@ FILTERS = [
     OpenApiParameter("until", str, description="Asked for before this moment."),
     OpenApiParameter("q", str, description="Part of the backend, target, reason or author."),
 ]
-COLUMNS = (
-    "operation",
-    "requested_at",
-    "requested_by",
-    "verb",
-    "backend",
-    "uri",
-    "target",
-    "reason",
-    "node",
-    "state",
-    "attempts",
-    "error",
-    "note",
-    "started_at",
-    "finished_at",
-    "acknowledged_by",
-)
-FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet would compute instead of showing
 
 
 class HistoryView(OperationsView):
@@ -102,16 +82,10 @@ class ExportView(OperationsView):
         },
         parameters=[*FILTERS, OpenApiParameter("as", str, enum=["csv", "json"])],
     )
-    def get(self, request: Request) -> Response | HttpResponse:
-        kind = request.query_params.get("as", "csv")
-        if kind not in ("csv", "json"):
-            raise InvalidInput("as must be csv or json.")
-        rows = records.find(Operation.objects.all(), wanted(request.query_params))
-        table = [_row(share) for share in records.export(rows)]
-        if kind == "json":
-            return Response([dict(zip(COLUMNS, row, strict=True)) for row in table])
-        headers = {"Content-Disposition": 'attachment; filename="operations.csv"'}
-        return HttpResponse(_csv(table), content_type="text/csv; charset=utf-8", headers=headers)
+    def get(self, request: Request) -> StreamingHttpResponse:
+        asked = request.query_params
+        rows = records.find(Operation.objects.all(), wanted(asked))
+        return exporting.response(request._request, rows, kind=asked.get("as", "csv"))
 
 
 def wanted(asked: Any) -> Wanted:
@@ -130,37 +104,3 @@ def wanted(asked: Any) -> Wanted:
         until=moment("until", until) if until else None,
         text=findable("q", asked.get("q", "")),
     )
-
-
-def _row(share: OperationShare) -> list[Any]:
-    operation, op = share.operation, share.op
-    return [
-        str(operation.pk),
-        operation.requested_at.isoformat(),
-        operation.requested_by,
-        op.verb,
-        operation.backend,
-        operation.uri,
-        operation.target,
-        operation.reason,
-        op.node.name,
-        op.state,
-        op.attempts,
-        op.last_error,
-        op.note,
-        op.started_at.isoformat() if op.started_at else "",
-        op.finished_at.isoformat() if op.finished_at else "",
-        operation.acknowledged_by,
-    ]
-
-
-def _csv(table: list[list[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    writer.writerows([[_harmless(cell) for cell in row] for row in table])
-    return text.getvalue()
-
-
-def _harmless(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

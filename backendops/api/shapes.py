@@ -31,6 +31,7 @@ TASK = {Verb.DELETE: "deletion", Verb.STOP: "stop"}
 OUTCOME = {
     OperationState.SUCCEEDED: "completed",
     OperationState.CANCELLED: "cancelled",
+    OperationState.PARTLY_CANCELLED: "cancelled",  # never told as a success
     OperationState.PARTIAL: "failed",
     OperationState.FAILED: "failed",
 }
@@ -60,6 +61,8 @@ def op_json(op: PendingBackendOp, place: Place | None = None) -> Json:
         "etaSeconds": left.total_seconds() if left else None,
         "startedAt": op.started_at,
         "finishedAt": op.finished_at,
+        "version": op.after.get("version", ""),
+        "digest": op.after.get("digest", ""),
         "nextAt": op.due_at if state in OUTSTANDING else None,
         "cancellable": cancellable(op),
         "position": place.position if place else None,

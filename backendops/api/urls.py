@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path
 from rest_framework.views import APIView
 
-from backendops.api import backends, deadletters, history, installed, operations, stream
+from backendops.api import backends, deadletters, history, installed, operations, plain, stream
 
 NODE = "nodes/<str:node_id>/backends"
 JOB = "operations/<str:job_id>"
@@ -38,6 +38,7 @@ api = [
     *_at("backends/install/<str:backend>", backends.InstallEverywhereView),
     *_at("backends/install-external", backends.InstallExternalView),
     *_at("backends/delete/<str:backend>", backends.DeleteEverywhereView),
+    *_at("backends/system/delete/<str:backend>", plain.DeleteNowView),
     *_at("backends/upgrade/<str:backend>", backends.UpgradeEverywhereView),
     *_at("backends/upgrade-all", backends.UpgradeAllView),
     *_at("backends/upgrades", backends.UpgradesView),
@@ -45,12 +46,15 @@ api = [
     *_at("backends/job/<str:job_id>", operations.JobView),
 ]
 # The same without /api, as LocalAI's own command line asks for it
-plain = [
-    *_at("apply", backends.ApplyView),
-    *_at("delete/<str:backend>", backends.DeleteAliasView),
-    *_at("upgrade/<str:backend>", backends.UpgradeAliasView),
-    *_at("upgrades", backends.UpgradesAliasView),
-    *_at("upgrades/check", backends.CheckUpgradesAliasView),
-    *_at("galleries", backends.GalleriesView),
-    *_at("jobs/<str:job_id>", operations.JobAliasView),
+without_api = [
+    *_at("backends", plain.InstalledEverywhereView),
+    *_at("backends/available", plain.AvailableView),
+    *_at("backends/known", plain.KnownView),
+    *_at("backends/apply", backends.ApplyView),
+    *_at("backends/delete/<str:backend>", backends.DeleteAliasView),
+    *_at("backends/upgrade/<str:backend>", backends.UpgradeAliasView),
+    *_at("backends/upgrades", backends.UpgradesAliasView),
+    *_at("backends/upgrades/check", backends.CheckUpgradesAliasView),
+    *_at("backends/galleries", backends.GalleriesView),
+    *_at("backends/jobs/<str:job_id>", operations.JobAliasView),
 ]

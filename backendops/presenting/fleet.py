@@ -4,17 +4,19 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
-from django.db.models import Count, Min
+from django.db.models import Case, Count, Exists, Min, OuterRef, Value, When
 
-from backendops.models import NodeBackend, NodeInventory, PendingBackendOp
-from backendops.services import upgrades
+from backendops.models import GalleryBackend, NodeBackend, NodeInventory, PendingBackendOp
+from backendops.presenting import words
+from backendops.services import catalog, upgrades
 from backendops.upgrading import Spread, Upgrade
 from nodes.models import BackendNode
 from nodes.presenting.displays import ago
 
-SHORT = 12  # characters of a digest that people compare
 MOST_NAMES = 5
+MOST_OFFERED = 50
 UNKNOWN = "unknown"
 
 
@@ -61,8 +63,13 @@ class Installed:
     pending: PendingBackendOp | None
 
 
-def short(digest: str) -> str:
-    return digest.removeprefix("sha256:")[:SHORT]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a gallery tells of a backend; only links that a browser may follow."""
+
+    entry: GalleryBackend
+    links: list[str]
+    icon: str
 
 
 def moment(text: str) -> str:
@@ -110,16 +117,50 @@ def _row(
         installed=len(places),
         of=of,
         builds=[
-            Build(version=version or UNKNOWN, digest=short(digest), count=count)
+            Build(version=version or UNKNOWN, digest=words.short(digest), count=count)
             for (version, digest), count in builds.most_common()
         ],
         drifting=[place.node_name for place in spread.drift] if spread else [],
         pending=pending,
-        upgrade=(newer.offer.version or short(newer.offer.digest) or "yes") if newer else "",
+        upgrade=(newer.offer.version or words.short(newer.offer.digest) or "yes") if newer else "",
         why=newer.why if newer else "",
         system=sum(place.is_system for place in places),
         oldest=seen,
     )
+
+
+def offered(*, search: str = "") -> list[GalleryBackend]:
+    """What galleries have and no present node has, each from the gallery it would come from.
+
+    One more than a page shows; one query.
+    """
+    there = NodeBackend.objects.of_present_nodes().filter(name=OuterRef("name"))
+    ranks = [
+        When(gallery=source.name, then=Value(place))
+        for place, source in enumerate(catalog.sources())
+    ]
+    rows = GalleryBackend.objects.filter(~Exists(there), name__icontains=search)
+    ranked = rows.annotate(rank=Case(*ranks, default=Value(len(ranks))))
+    return list(ranked.order_by("name", "rank").distinct("name")[: MOST_OFFERED + 1])
+
+
+def about(name: str) -> About | None:
+    """The entry that it would be installed from; one query."""
+    entries = {entry.gallery: entry for entry in GalleryBackend.objects.filter(name=name)}
+    entry = next((entries[one.name] for one in catalog.sources() if one.name in entries), None)
+    if entry is None:
+        return None
+    icon = entry.icon if on_the_web(entry.icon) else ""
+    return About(entry=entry, links=[url for url in entry.urls if on_the_web(url)], icon=icon)
+
+
+def on_the_web(url: str) -> bool:
+    """Whether a link may be offered: what a gallery says is somebody else's text."""
+    try:
+        there = urlsplit(url)
+    except ValueError:
+        return False
+    return there.scheme in ("http", "https") and bool(there.netloc)
 
 
 def on_nodes(
@@ -143,7 +184,7 @@ def _installed(
 ) -> Installed:
     return Installed(
         row=one,
-        digest=short(one.digest),
+        digest=words.short(one.digest),
         since=moment(one.installed_at),
         observed=ago(one.observed_at, now=now),
         differs=differs,

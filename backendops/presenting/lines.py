@@ -27,12 +27,14 @@ class Line:
     operation: Operation
     roll: Rollup
     state: str
+    label: str
     headline: str
     nodes: str
     bar: Bar | None
     amounts: str
     place: str
     age: str
+    took: str  # empty while it is not over
 
 
 def lines(operations: Sequence[Operation], *, now: datetime) -> list[Line]:
@@ -50,13 +52,19 @@ def _line(operation: Operation, roll: Rollup, *, place: Place | None, now: datet
         operation=operation,
         roll=roll,
         state=state.value,
+        label=words.label(roll),
         headline=words.headline(roll),
         nodes=words.nodes(roll) or ("done" if roll.done else "one node"),
         bar=bar(roll),
         amounts=amounts(roll),
         place=words.place(place) if queued else "",
         age=ago(operation.requested_at, now=now),
+        took=_took(roll),
     )
+
+
+def _took(roll: Rollup) -> str:
+    return words.lasting(roll.finished_at - roll.requested_at) if roll.finished_at else ""
 
 
 def bar(roll: Rollup) -> Bar | None:

@@ -93,7 +93,17 @@ def _notes(op: PendingBackendOp, *, now: datetime) -> list[str]:
             return [op.note, _tries(op), _when("Next try", op.due_at), _waiting(op, now=now)]
         case OpState.DEAD:
             return [op.note, f"{_tries(op)} It is not tried again by itself."]
+        case OpState.SUCCEEDED:
+            return [_installed(op), op.note]
     return [op.note]
+
+
+def _installed(op: PendingBackendOp) -> str:
+    """What the node has now, and what it had before if that was another."""
+    was, now = words.build(op.before), words.build(op.after)
+    if not now:
+        return ""
+    return f"{was} → {now}" if was and was != now else f"Version {now}"
 
 
 def _waiting(op: PendingBackendOp, *, now: datetime) -> str:

@@ -1,6 +1,8 @@
 """Orders in words. A removal is never called an install, nor a cancelled one a success."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from backendops.services.queueing import Place
 from backendops.services.rollups import Rollup
@@ -27,6 +29,17 @@ NOUN = {
     Verb.DELETE: "Removal",
     Verb.STOP: "Stop",
 }
+HEADLINES = {
+    OperationState.QUEUED: "{noun} waits",
+    OperationState.RUNNING: "{doing}",
+    OperationState.UNCONFIRMED: "{noun} is not confirmed yet",
+    OperationState.CANCELLING: "Cancelling {small_noun}",
+    OperationState.SUCCEEDED: "{done}",
+    OperationState.PARTIAL: "{noun} failed on {failed} of {all}",
+    OperationState.PARTLY_CANCELLED: "{done}, but cancelled on {cancelled}",
+    OperationState.FAILED: "{noun} failed",
+    OperationState.CANCELLED: "{noun} was cancelled",
+}
 # What a bar is coloured by; "good" is the plain blue of something that moves
 TONES: dict[str, str] = {
     OperationState.SUCCEEDED: "done",
@@ -35,31 +48,48 @@ TONES: dict[str, str] = {
     OperationState.UNCONFIRMED: "warn",
     OperationState.CANCELLING: "warn",
     OperationState.CANCELLED: "idle",
+    OperationState.PARTLY_CANCELLED: "idle",
     OpState.DEAD: "bad",
     OpState.SUPERSEDED: "idle",
 }
 ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 KIB = 1024
+SHORT = 12  # characters of a digest that people compare
 
 
 def headline(roll: Rollup) -> str:
     """What is going on, or how it ended, in a few words."""
-    verb, backend = Verb(roll.verb), roll.backend
-    noun = f"{NOUN[verb]} of {backend}"
-    match roll.state:
-        case OperationState.QUEUED:
-            return f"{noun} waits"
-        case OperationState.RUNNING:
-            return f"{DOING[verb]} {backend}"
-        case OperationState.UNCONFIRMED:
-            return f"{noun} is not confirmed yet"
-        case OperationState.CANCELLING:
-            return f"Cancelling {noun[0].lower()}{noun[1:]}"
-        case OperationState.SUCCEEDED:
-            return f"{DONE[verb]} {backend}"
-        case OperationState.CANCELLED:
-            return f"{noun} was cancelled"
-    return f"{noun} failed" if roll.failed else f"{noun} ended on some nodes only"
+    verb = Verb(roll.verb)
+    noun = f"{NOUN[verb]} of {roll.backend}"
+    return HEADLINES[roll.state].format(
+        noun=noun,
+        small_noun=f"{noun[0].lower()}{noun[1:]}",
+        doing=f"{DOING[verb]} {roll.backend}",
+        done=f"{DONE[verb]} {roll.backend}",
+        cancelled=_nodes(roll.cancelled),
+        failed=roll.failed,
+        all=_nodes(roll.total),
+    )
+
+
+def label(roll: Rollup) -> str:
+    """The state as a pill says it."""
+    if roll.state == OperationState.PARTLY_CANCELLED:
+        return f"succeeded, {roll.cancelled} cancelled"
+    return roll.state.value
+
+
+def build(evidence: Mapping[str, Any]) -> str:
+    """What tells one installation from another: its version, else a piece of its digest."""
+    return str(evidence.get("version") or short(str(evidence.get("digest") or "")))
+
+
+def short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:SHORT]
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def nodes(roll: Rollup) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.db.models import Exists, F, Func, OuterRef, Q, QuerySet
 
 from backendops.models import GalleryBackend, NodeBackend, Operation
+from backendops.querysets import NodeBackendQuerySet
 from backendops.states import OUTSTANDING, OpState
 
 IN_WORK = tuple(state for state in OUTSTANDING if state != OpState.FAILED)
@@ -58,6 +59,17 @@ def browse(look: Look) -> Listing:
     )
 
 
+def installed() -> dict[str, list[NodeBackend]]:
+    """Everything that present nodes have, by name; one query."""
+    return _by_name(NodeBackend.objects.of_present_nodes())
+
+
+def offered() -> tuple[list[GalleryBackend], set[str]]:
+    """Every gallery entry, and every name that is installed somewhere; two queries."""
+    names = NodeBackend.objects.of_present_nodes().order_by().values_list("name", flat=True)
+    return list(GalleryBackend.objects.order_by("name", "gallery")), set(names.distinct())
+
+
 def _matching(look: Look) -> QuerySet[GalleryBackend]:
     rows = GalleryBackend.objects.all()
     if look.term:
@@ -75,8 +87,11 @@ def _tags() -> list[str]:
 
 
 def _installed(names: set[str]) -> dict[str, list[NodeBackend]]:
+    return _by_name(NodeBackend.objects.of_present_nodes().filter(name__in=names))
+
+
+def _by_name(rows: NodeBackendQuerySet) -> dict[str, list[NodeBackend]]:
     there: dict[str, list[NodeBackend]] = defaultdict(list)
-    rows = NodeBackend.objects.of_present_nodes().filter(name__in=names)
     for row in rows.select_related("node").order_by("node__name"):
         there[row.name].append(row)
     return there

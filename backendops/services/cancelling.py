@@ -50,7 +50,7 @@ def cancel_op(op: PendingBackendOp, *, by: str, now: datetime, reason: str = "")
         now=now,
         node=held.node,
         reason=one_line(reason),
-        after={"verb": held.verb, "backend": held.backend},
+        after={"verb": held.verb, "backend": held.backend, "op": held.pk},
     )
 
 
@@ -68,7 +68,7 @@ def cancel_pointless(*, now: datetime) -> int:
             now=now,
             node=op.node,
             reason="The node is being emptied or was retired.",
-            after={"verb": op.verb, "backend": op.backend},
+            after={"verb": op.verb, "backend": op.backend, "op": op.pk},
         )
         for op in ops
     )

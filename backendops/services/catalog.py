@@ -154,6 +154,8 @@ def _row(source: GallerySource, entry: Entry, now: datetime) -> GalleryBackend:
         alias=entry.alias,
         description=entry.description,
         license=entry.license,
+        icon=entry.icon,
+        urls=list(entry.urls),
         tags=list(entry.tags),
         capabilities=dict(entry.capabilities),
         checked_at=now,

@@ -130,7 +130,7 @@ def _look_before(op: PendingBackendOp, *, gateway: NodeGateway, clock: Clock) ->
     if op.sent_at is not None and op.before:
         seen = verifying.verdict(Verb(op.verb), op.backend, before=op.before, there=there)
         if seen.done:
-            settling.succeeded(op, now=clock(), note="The node had done it already.")
+            settling.succeeded(op, now=clock(), note="The node had done it already.", there=there)
             return False
         return True
     if there is None and op.verb == Verb.UPGRADE:
@@ -259,6 +259,6 @@ def _verify(op: PendingBackendOp, *, gateway: NodeGateway, clock: Clock, note: s
     there = verifying.find(names_of(op), told)
     seen = verifying.verdict(Verb(op.verb), op.backend, before=op.before, there=there)
     if seen.done:
-        settling.succeeded(op, now=clock(), note=note)
+        settling.succeeded(op, now=clock(), note=note, there=there)
     else:
         settling.failed(op, f"The node said it was done, but {seen.words}", now=clock())

@@ -58,5 +58,5 @@ def _name(op: PendingBackendOp) -> str:
 
 
 def _remember(kind: str, op: PendingBackendOp, *, by: str, now: datetime) -> None:
-    told = {"verb": op.verb, "backend": op.backend}
+    told = {"verb": op.verb, "backend": op.backend, "op": op.pk}
     events.record(kind, actor=by, now=now, node=op.node, after=told)

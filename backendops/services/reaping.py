@@ -72,7 +72,7 @@ def _settle(op: PendingBackendOp, told: Told, *, now: datetime) -> None:
         there = verifying.find(executing.names_of(op), told)
         seen = verifying.verdict(Verb(op.verb), op.backend, before=op.before, there=there)
         if seen.done:
-            settling.succeeded(op, now=now, note="The node's inventory shows it.")
+            settling.succeeded(op, now=now, note="The node's inventory shows it.", there=there)
         elif late:
             _too_late(op, seen.words, now=now)
         else:

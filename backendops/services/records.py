@@ -16,7 +16,7 @@ from clustermgr.lib.text import uuid_in
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-MOST_EXPORTED = 50_000
+AT_ONCE = 1000  # rows of an export
 
 
 class RecordIsKept(Conflict):
@@ -89,18 +89,16 @@ def page(
     return found[:limit], Cursor(at=last.requested_at, id=last.pk)
 
 
-def export(rows: OperationQuerySet) -> list[OperationShare]:
-    """Each node's share of each operation; refused rather than cut when there are too many."""
-    shares = OperationShare.objects.filter(operation__in=rows.order_by().values("pk"))
-    ordered = shares.select_related("operation", "op__node").order_by(
-        "-operation__requested_at", "operation_id", "op__node__name", "op_id"
-    )
-    found = list(ordered[: MOST_EXPORTED + 1])
-    if len(found) > MOST_EXPORTED:
-        raise InvalidInput(
-            f"That is more than {MOST_EXPORTED} rows; take it in parts, with since and until."
-        )
-    return found
+def shares(rows: OperationQuerySet, *, after: OperationShare | None = None) -> list[OperationShare]:
+    """The next thousand nodes' shares of these, newest operation first; one query."""
+    found = OperationShare.objects.filter(operation__in=rows.order_by().values("pk"))
+    if after is not None:
+        at, key = after.operation.requested_at, after.operation_id
+        older = Q(operation__requested_at__lt=at) | Q(operation_id__lt=key)
+        rest = Q(operation_id=key, id__gt=after.pk)
+        found = found.filter(older | rest, operation__requested_at__lte=at)
+    ordered = found.order_by("-operation__requested_at", "-operation_id", "id")
+    return list(ordered.select_related("operation", "op__node")[:AT_ONCE])
 
 
 def _on_node(node: str) -> Q:

@@ -112,7 +112,7 @@ def _remember(
             now=now,
             node=op.node,
             reason=reason or op.last_error,
-            after={"verb": op.verb, "backend": op.backend},
+            after={"verb": op.verb, "backend": op.backend, "op": op.pk},
         )
         for op in ops
     )

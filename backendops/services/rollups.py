@@ -43,6 +43,7 @@ class Rollup:
     eta: timedelta | None
     first_error: str  # of the first node by name that failed, with its name
     moving: int  # ops at work, or about to be: their nodes take orders
+    finished_at: datetime | None  # when the last of them ended; None: not all have
 
     @property
     def state(self) -> OperationState:
@@ -63,6 +64,10 @@ class Rollup:
     @property
     def superseded(self) -> int:
         return self.counts[OpState.SUPERSEDED]
+
+    @property
+    def cancelled(self) -> int:
+        return self.counts[OpState.CANCELLED]
 
     @property
     def needs_attention(self) -> bool:
@@ -129,6 +134,7 @@ def _without_nodes(operation: Operation) -> Rollup:
         eta=None,
         first_error="",
         moving=0,
+        finished_at=None,
     )
 
 
@@ -167,6 +173,8 @@ def _rows(shares: Any) -> Any:
         longest=Max(left, filter=timed),
         first_error=Min(failure, filter=Q(op__state__in=ATTENTION)),
         moving=Count("id", filter=moving),
+        last_end=Max("op__finished_at"),
+        open=Count("id", filter=Q(op__finished_at=None)),
     )
 
 
@@ -187,6 +195,7 @@ def _rollup(row: Mapping[str, Any]) -> Rollup:
         eta=None if counts[OpState.QUEUED] else _eta(row, running=counts[OpState.RUNNING]),
         first_error=row["first_error"] or "",
         moving=row["moving"],
+        finished_at=None if row["open"] else row["last_end"],
     )
 
 

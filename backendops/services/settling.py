@@ -8,13 +8,14 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from backendops import backoff
+from backendops import backoff, verifying
 from backendops.models import PendingBackendOp
 from backendops.querysets import PendingBackendOpQuerySet
 from backendops.services import changes
 from backendops.states import OpState, Verb
 from nodes.services import events
 from nodes.states import Severity
+from nodes.wire import InstalledBackend
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +30,17 @@ DID = {
 
 
 @transaction.atomic
-def succeeded(op: PendingBackendOp, *, now: datetime, note: str = "") -> bool:
-    """It is done, and the node's inventory says so."""
-    after: dict[str, Any] = {"percentage": 100.0, "last_error": "", "rate": 0.0}
-    if not _end(op, OpState.SUCCEEDED, now=now, note=note, **after):
+def succeeded(
+    op: PendingBackendOp,
+    *,
+    now: datetime,
+    note: str = "",
+    there: InstalledBackend | None = None,
+) -> bool:
+    """It is done, and the node's inventory says so; `there` is what it lists now."""
+    told: dict[str, Any] = {"percentage": 100.0, "last_error": "", "rate": 0.0}
+    told["after"] = verifying.evidence(there)
+    if not _end(op, OpState.SUCCEEDED, now=now, note=note, **told):
         return _cancelled_meanwhile(op, "The node had finished it.", now=now)
     _remember(DID[Verb(op.verb)], op, now=now)
     return True

@@ -1,10 +1,12 @@
-"""Waits a moment for an op, for callers who expect their answer at once."""
+"""Waits a moment for an op or an operation, for callers who expect their answer at once."""
 
 import time
 from datetime import timedelta
 
-from backendops.models import PendingBackendOp
+from backendops.models import Operation, PendingBackendOp
 from backendops.querysets import READY
+from backendops.services import rollups
+from backendops.services.rollups import Rollup
 from backendops.states import OpState
 
 POLL = 0.1  # seconds
@@ -29,3 +31,13 @@ def ended(op: PendingBackendOp, *, within: timedelta) -> OpState:
 
 def _pending(state: OpState) -> bool:
     return state in (OpState.QUEUED, OpState.RUNNING)
+
+
+def settled(operation: Operation, *, within: timedelta) -> Rollup:
+    """The operation as soon as none of its nodes is at it, or as it is when the time is up."""
+    until = time.monotonic() + within.total_seconds()
+    roll = rollups.rollup(operation)
+    while roll.moving and time.monotonic() < until:
+        time.sleep(POLL)
+        roll = rollups.rollup(operation)
+    return roll

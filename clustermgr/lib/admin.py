@@ -28,8 +28,13 @@ Verb = Callable[[Any, HttpRequest, Any, dict[str, Any]], str]
 class ConsoleChangeList(ChangeList):
     """Without a filter all results are shown; the theme would offer to "show all" again."""
 
+    may_follow_hint = False
+
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
+        hint: EmptyHint | None = self.model_admin.empty_hint
+        if hint and hint.url_name:
+            self.may_follow_hint = not hint.needs or request.user.has_perm(hint.needs)
         if not self.query and not self.has_active_filters:
             self.full_result_count = self.result_count
 
@@ -42,6 +47,7 @@ class EmptyHint:
     text: str = ""
     url_name: str = ""
     link: str = ""
+    needs: str = ""  # the permission without which the link leads nowhere
 
 
 class ConsoleAdmin(ModelAdmin):
@@ -103,6 +109,7 @@ class Dialog:
     title: str
     explain: str
     submit: str
+    leave: str = "Back"
     form: type[forms.Form] = BaseDialogForm
 
 
@@ -131,6 +138,7 @@ def ops_action(
                 "description": dialog.explain,
                 "form_class": dialog.form,
                 "form_submit_text": dialog.submit,
+                "leave": dialog.leave,  # for our template
             },
         )
         @wraps(perform_verb)

@@ -60,6 +60,7 @@ class NodeAdmin(NodeVerbs):
         text="A node is a machine that runs local-ai worker and joins with a token.",
         url_name="admin:add_worker",
         link="Add a worker",
+        needs="nodes.add_jointoken",
     )
     search_fields = ["name", "address"]
     search_help_text = "Name, address, or labels: gpu.vram=24GB"

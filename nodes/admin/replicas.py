@@ -36,6 +36,7 @@ class ReplicaAdmin(ReadOnlyAdmin):
         text="Replicas appear here when they are placed on a node.",
         url_name="admin:nodes_backendnode_changelist",
         link="See the nodes",
+        needs="nodes.view_backendnode",
     )
 
     def changelist_view(

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.permissions import BasePermission, IsAuthenticated
@@ -21,7 +22,7 @@ from nodes.api.serializers import ErrorOut, NodeOut
 from nodes.models import BackendNode
 from nodes.services import labels
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., HttpResponse])
+Endpoint = TypeVar("Endpoint", bound=Callable[..., HttpResponseBase])
 ERRORS = {code: OpenApiResponse(ErrorOut) for code in (400, 401, 403, 404, 405, 406, 409, 412)}
 # Only who sends a body can send a wrong one
 BODY_ERRORS = {code: OpenApiResponse(ErrorOut) for code in (413, 415)}

@@ -3,6 +3,7 @@
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
+from django.db.models.fields.json import KT
 
 from nodes.models.constraints import known
 from nodes.models.node import BackendNode
@@ -40,6 +41,8 @@ class ClusterEvent(models.Model):
             models.Index(name="event_of_node", fields=["node", "-id"]),
             # the API's ?node=; events about machines that never got in have no node
             models.Index(name="event_about", fields=["subject", "-id"]),
+            # what became of one order: an event may name the op that it is about
+            models.Index(KT("after__op"), name="event_of_op", condition=Q(after__has_key="op")),
             # the attention list
             models.Index(
                 name="event_unacknowledged",

@@ -37,6 +37,7 @@ class ModelAdmin(ModelVerbs):
         text="A model says which backend loads it, and how; a rule says how many should run.",
         url_name="admin:scheduling_model_new",
         link="Define a model",
+        needs="scheduling.add_modelloadinfo",
     )
 
     def get_changelist(self, request: HttpRequest, **_: Any) -> type[StandingChangeList]:

@@ -44,6 +44,7 @@ class RuleAdmin(ReadOnlyAdmin):
         text="A rule keeps a number of replicas of a model running on the nodes it selects.",
         url_name="admin:scheduling_rule_new",
         link="Make a rule",
+        needs="scheduling.change_modelschedulingconfig",
     )
 
     def get_changelist(self, request: HttpRequest, **_: Any) -> type[StandingChangeList]:

@@ -108,7 +108,7 @@ def test_nothing_newer_is_a_plain_sentence(root: Client) -> None:
 
 
 @pytest.mark.parametrize("nodes", [50, 1000])
-@pytest.mark.parametrize(("url", "count"), [(LIST, 12), (f"{ONE}?name=vllm", 14)])
+@pytest.mark.parametrize(("url", "count"), [(LIST, 13), (f"{ONE}?name=vllm", 15)])
 def test_costs_the_same_queries_for_few_and_for_many(
     queries: Callable[[str, int], None], nodes: int, url: str, count: int
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_backend_nobody_has_is_a_plain_sentence(root: Client, asked: str) -> N
 
 def test_an_empty_fleet_says_so(root: Client) -> None:
     assert "No backend is installed anywhere yet" in root.get(LIST).content.decode()
-    assert "No backend is called so" in root.get(LIST, {"q": "x\x00"}).content.decode()
+    assert "No installed backend is called so" in root.get(LIST, {"q": "x\x00"}).content.decode()
 
 
 def test_a_node_s_tab_tells_what_it_has_what_is_coming_and_when_it_told(root: Client) -> None:
@@ -189,3 +189,53 @@ def test_the_overview_tells_what_runs_what_failed_and_what_was_given_up(root: Cl
 )
 def test_a_workers_time_is_for_people_or_in_its_own_words(told: str, shown: str) -> None:
     assert fleet.moment(told) == shown
+
+
+def test_what_a_gallery_tells_is_shown_and_only_web_links_can_be_followed(
+    root: Client, newer: None
+) -> None:
+    GalleryBackend.objects.update(
+        description="An <b>engine</b>",
+        license="apache-2.0",
+        icon="data:text/html,x",
+        urls=["https://example.org/vllm", "javascript:alert(1)", "http://[bad", "ftp://x.example"],
+    )
+    page = root.get(ONE, {"name": "vllm"})
+    assert (page.context["about"].links, page.context["about"].icon) == (
+        ["https://example.org/vllm"],
+        "",
+    )
+    text = page.content.decode()
+    assert "An &lt;b&gt;engine&lt;/b&gt;" in text
+    assert "javascript:" not in text
+
+
+def test_what_is_installed_nowhere_can_be_found_and_installed(
+    root: Client, viewer: Client, newer: None
+) -> None:
+    page = root.get(LIST)
+    assert [entry.name for entry in page.context["offered"]] == ["vllm"]
+    assert "Install vllm" in page.content.decode()
+    assert "Install vllm" not in viewer.get(LIST).content.decode()
+    assert root.get(LIST, {"q": "piper"}).context["offered"] == []
+    have(make_node())
+    assert root.get(LIST).context["offered"] == []
+
+
+def test_a_backend_can_be_stopped_from_its_page_and_from_its_nodes(
+    root: Client, viewer: Client
+) -> None:
+    node = make_node()
+    have(node, is_system=True)
+    tab = reverse("admin:nodes_backendnode_change", args=[node.pk]) + "?tab=backends"
+    for url in (f"{ONE}?name=vllm", tab):
+        assert "verb=stop" in root.get(url).content.decode()
+        assert "verb=stop" not in viewer.get(url).content.decode()
+
+
+def test_pages_are_called_the_same_everywhere(root: Client) -> None:
+    crumbs = root.get(ONE, {"name": "vllm"}).content.decode()
+    assert "Installed backends" not in crumbs
+    letters = root.get(reverse("admin:backendops_pendingbackendop_changelist")).content.decode()
+    assert "ode operations" not in letters
+    assert "Dead letters" in letters

@@ -140,3 +140,12 @@ def test_a_success_on_fewer_nodes_tells_what_became_of_the_others(root: Client) 
     text = root.get(LIST).content.decode()
     assert "1 of 2" in text
     assert "1 superseded" in text
+
+
+def test_an_empty_list_offers_an_order_only_to_who_may_give_one(
+    root: Client, viewer: Client
+) -> None:
+    assert "Install a backend" in root.get(LIST).content.decode()
+    text = viewer.get(LIST).content.decode()
+    assert "Nobody has ordered anything yet" in text
+    assert "Install a backend" not in text

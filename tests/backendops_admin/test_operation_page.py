@@ -37,7 +37,7 @@ def offered(page: Any) -> list[str]:
 def test_costs_the_same_queries_for_few_and_for_many(
     queries: Callable[[str, int], None], nodes: int
 ) -> None:
-    queries(page_of(fan_out(many_nodes(nodes), state=OpState.RUNNING)), 13)
+    queries(page_of(fan_out(many_nodes(nodes), state=OpState.RUNNING)), 14)
 
 
 def test_row_25_nodes_are_sorted_by_name_and_paged(root: Client) -> None:

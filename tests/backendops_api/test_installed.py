@@ -145,3 +145,25 @@ def test_nobody_waits_for_a_node_that_takes_no_orders_now(
     node = make_node(liveness="offline")
     reply = root.post(at(node, "delete"), {"backend": "x"})
     assert reply.status_code == 202  # a wait of ten seconds would show in the test's duration
+
+
+def test_a_delete_from_every_node_waits_for_all_of_them(
+    root: Caller, patient: None, queued: list[Any]
+) -> None:
+    for name in ("a", "b"):
+        known(make_node(name), "x")
+    other = meanwhile(state=OpState.SUCCEEDED, finished_at=NOW)
+    reply = root.post("/api/backends/system/delete/x")
+    other.join()
+    told = {"success": True, "message": "Backend deleted successfully"}
+    assert (reply.status_code, read(reply)) == (200, told)
+
+
+def test_a_delete_from_every_node_names_the_one_that_refused(
+    root: Caller, patient: None, queued: list[Any]
+) -> None:
+    known(make_node("a"), "x")
+    other = meanwhile(state=OpState.FAILED, last_error="file is busy")
+    reply = root.post("/api/backends/system/delete/x")
+    other.join()
+    assert (reply.status_code, read(reply)["error"]) == (502, "a: file is busy")

@@ -33,6 +33,7 @@ WRITES = [
     ("/api/backends/upgrade/llama-cpp", ORDER),
     ("/api/backends/upgrade-all", ORDER),
     ("/api/backends/upgrades/check", ORDER),
+    ("/api/backends/system/delete/llama-cpp", ORDER),
     ("/backends/apply", ORDER),
     ("/backends/delete/llama-cpp", ORDER),
     ("/backends/upgrade/llama-cpp", ORDER),
@@ -53,6 +54,9 @@ READS = [
     ("/api/backends/upgrades", "view_gallerybackend"),
     ("/backends/upgrades", "view_gallerybackend"),
     ("/backends/galleries", "view_gallerybackend"),
+    ("/backends", "view_nodebackend"),
+    ("/backends/available", "view_gallerybackend"),
+    ("/backends/known", "view_gallerybackend"),
 ]
 VIEWS = tuple({permission for _, permission in READS})
 BODIES: dict[str, object] = {
@@ -141,7 +145,7 @@ def test_a_browser_session_needs_its_csrf_token() -> None:
 
 def test_every_path_is_in_these_lists() -> None:
     served = {f"/api/{route.pattern}" for route in urls.api}
-    served |= {f"/backends/{route.pattern}" for route in urls.plain}
+    served |= {f"/{route.pattern}" for route in urls.without_api}
     listed = {path for path, _ in (*READS, *WRITES)}
     for path in served:
         if path.endswith("/"):
