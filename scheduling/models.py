@@ -233,6 +233,24 @@ class PlacementDecision(models.Model):
         return f"{self.model_name}: {self.summary}"
 
 
+class RouteLease(models.Model):
+    """One request's claim on one replica. Who never comes back is forgotten at `expires_at`."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    replica = models.ForeignKey(NodeModel, on_delete=models.CASCADE, related_name="leases")
+    holder = models.CharField(max_length=150)
+    granted_at = models.DateTimeField()
+    expires_at = models.DateTimeField()  # no index: a renewal would stop being a HOT update
+
+    class Meta:
+        verbose_name = "lease"
+        ordering = ["granted_at"]
+        permissions = [("request_route", "Can ask for a replica and hold it")]
+
+    def __str__(self) -> str:
+        return f"{self.holder} on {self.replica_id}"
+
+
 class StrayProcess(models.Model):
     """A process that runs on a node and belongs to no replica; first seen when."""
 
