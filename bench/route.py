@@ -1,13 +1,11 @@
 """Pick and release: LocalAI's statements, ours, ours over HTTP, and our SQL alone."""
 
-import asyncio
 import itertools
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -20,7 +18,6 @@ from bench.fleet import make_nodes
 from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling import statements
-from scheduling.models import RouteLease
 from scheduling.routing.asks import Ask
 from scheduling.services.routing import Router
 
@@ -60,7 +57,7 @@ def run() -> None:
         harness.table(("", *names, *(f"{n} p99" for n in names), "b/a", "d/b"), rows)
 
 
-def _measure(way: Callable[[], Iterator[Pair]], clients: int) -> Measured:
+def _measure(way: Callable[[], AbstractContextManager[Pair]], clients: int) -> Measured:
     times: list[list[float]] = [[] for _ in range(clients)]
     begin, ends = threading.Barrier(clients + 1), [0.0]
 

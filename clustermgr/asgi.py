@@ -20,6 +20,7 @@ from clustermgr.callers import caller  # noqa: E402
 from clustermgr.lib.stopping import on_stop  # noqa: E402
 from nodes.api.door import HeartbeatDoor  # noqa: E402
 from nodes.api.logdoor import LogDoor  # noqa: E402
+from scheduling.api.routedoor import RouteDoor  # noqa: E402
 
 # WhiteNoise reads files synchronously. They are small, and browsers keep them for an hour.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
@@ -71,6 +72,7 @@ async def _whole(receive: Receive) -> Receive:
 heartbeats = HeartbeatDoor(_seated)
 changes = ChangesDoor(_seated)
 logs = LogDoor(caller)
+routes = RouteDoor(_seated)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,6 +82,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await logs.answer(scope, receive, send)
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
+    elif routes.takes(scope):
+        await routes.answer(scope, receive, send)
     elif changes.takes(scope):
         await changes.answer(scope, receive, send)
     elif scope["path"] == "/healthz":

@@ -127,6 +127,11 @@ class ClusterSettings:
     # What workers really run: how often they are asked, and how long an unknown process may stay
     observe_every: timedelta = timedelta(seconds=30)
     stray_grace: timedelta = timedelta(minutes=2)
+    # Requests: how long one may hold a replica without a word, how long one waits for a load,
+    # and how often the leases of callers that never came back are ended
+    route_lease: timedelta = timedelta(minutes=5)
+    route_wait: timedelta = timedelta(seconds=60)
+    route_sweep_every: timedelta = timedelta(seconds=5)
     # The record of operations: what ended and was dismissed is kept for this long
     keep_history_for: timedelta = timedelta(days=365)
     history_tidy_every: timedelta = timedelta(hours=1)

@@ -7,7 +7,15 @@ from django.utils import timezone
 
 from clustermgr.lib.bus import default_bus
 from nodes.gateway import NodeGateway
-from scheduling.services import loading, observing, reaping, reconciling, strays, unloading
+from scheduling.services import (
+    leasing,
+    loading,
+    observing,
+    reaping,
+    reconciling,
+    strays,
+    unloading,
+)
 from scheduling.services.desk import default_desk
 from scheduling.services.loading import Hands
 
@@ -49,3 +57,10 @@ def observe() -> None:
 def settle_stray(stray_id: int) -> None:
     """Take in or stop a process that belongs to nobody."""
     strays.settle(stray_id, gateway=NodeGateway(default_bus()), clock=timezone.now)
+
+
+@shared_task(name="scheduling.sweep_leases", ignore_result=True)
+def sweep_leases() -> None:
+    """Forget callers that never came back, and see to it that counts are right."""
+    leasing.sweep(now=timezone.now())
+    leasing.recount()

@@ -6,7 +6,7 @@ plans. Whoever is in a transaction stays in it: then the statement is part of it
 """
 
 import atexit
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -29,7 +29,8 @@ def fetch(statement: str, parameters: dict[str, Any]) -> Rows:
     if connection.in_atomic_block:
         with connection.cursor() as cursor:
             cursor.execute(statement, parameters)
-            return cursor.fetchall()
+            rows: Rows = cursor.fetchall()
+        return rows
     try:
         return _ask(statement, parameters)
     except psycopg.OperationalError:

@@ -18,6 +18,12 @@ class How(enum.StrEnum):
     SESSION_COLD = "session-cold"  # who serves it is too busy
 
 
+KNOWN = {
+    How.PREFIX: "It has seen how this prompt begins",
+    How.SESSION: "It serves this session",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """One request that wants a replica of `model`."""
@@ -59,14 +65,10 @@ class Lease:
     def why(self) -> str:
         """Why this one, in a sentence."""
         busy = f"{self.load} in flight"
-        match self.how:
-            case How.PREFIX:
-                return f"It has seen how this prompt begins ({busy}, the least busy has {self.least})."
-            case How.SESSION:
-                return f"It serves this session ({busy}, the least busy has {self.least})."
-            case _ if self.candidates == 1:
-                return f"The only replica that can serve ({busy})."
-        reason = f"The least busy of {self.candidates} ({busy})"
-        if self.how is How.PREFIX_COLD:
-            reason = f"The one with the emptiest cache among the less busy of {self.candidates} ({busy})"
-        return f"{reason}; the one that fits better is too busy." if self.missed else f"{reason}."
+        if self.how in KNOWN:
+            return f"{KNOWN[self.how]} ({busy}; the least busy has {self.least})."
+        if self.candidates == 1:
+            return f"The only replica that can serve ({busy})."
+        least = "emptiest cache" if self.how is How.PREFIX_COLD else "fewest requests"
+        words = f"Of {self.candidates} replicas the one with the {least} ({busy})"
+        return f"{words}; the one that fits better is too busy." if self.missed else f"{words}."

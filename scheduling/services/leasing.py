@@ -111,7 +111,7 @@ def recount() -> int:
         # A second look under the lock: between two releases the first one saw nothing wrong
         cursor.execute(statements.HOLD_REPLICAS, {"ids": wrong})
         cursor.execute(statements.RECOUNT, {"ids": wrong})
-        mended = cursor.rowcount
+        mended: int = cursor.rowcount
     if mended:
         log.error("requests were miscounted", extra={"replicas": mended})
     return mended
