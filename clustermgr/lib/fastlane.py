@@ -38,6 +38,13 @@ def fetch(statement: str, parameters: dict[str, Any]) -> Rows:
         return _ask(statement, parameters)
 
 
+def close() -> None:
+    """Give all connections up; the next statement opens new ones."""
+    if _pool.cache_info().currsize:
+        _pool().close()
+        _pool.cache_clear()
+
+
 def _ask(statement: str, parameters: dict[str, Any]) -> Rows:
     with _pool().connection() as bare:
         return bare.execute(statement, parameters).fetchall()
@@ -57,5 +64,7 @@ def _pool() -> "ConnectionPool[psycopg.Connection[Any]]":
         open=True,
         name="fastlane",
     )
-    atexit.register(pool.close)
     return pool
+
+
+atexit.register(close)

@@ -7,6 +7,17 @@ everybody; node rows are never locked, so a heartbeat does not wait for a reques
 
 from django.db import migrations
 
+# Who may serve: NodeModelQuerySet.serving() and what this caller wants or does not
+ELIGIBLE = """
+    r.model_name = p_model AND r.state = 'loaded'
+    AND r.suspect_since IS NULL AND r.outdated_at IS NULL
+    AND n.approved_at IS NOT NULL AND n.retired_at IS NULL
+    AND n.liveness = 'healthy' AND n.drain_requested_at IS NULL
+    AND (p_revision IS NULL OR r.config_revision = p_revision)
+    AND (p_barred IS NULL OR r.node_id <> ALL(p_barred))
+    AND (p_excluded IS NULL OR r.id <> ALL(p_excluded))
+"""
+
 TAKE = """
 CREATE FUNCTION route_take(
     p_model text,
@@ -40,17 +51,18 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
 
     IF v_wanted = 1 AND p_kinds[1] = 'plain' THEN
-        -- The least busy that nobody is just taking
+        -- The least busy that nobody is just taking; but rather wait for it than take one that
+        -- has two requests more, or where many pick at once the busy ones become busier
         SELECT ARRAY[r.id], ARRAY[r.in_flight] INTO v_ids, v_loads
         FROM nodes_nodemodel r JOIN nodes_backendnode n ON n.id = r.node_id
-        WHERE r.model_name = p_model AND r.state = 'loaded'
-            AND r.suspect_since IS NULL AND r.outdated_at IS NULL
-            AND n.approved_at IS NOT NULL AND n.retired_at IS NULL
-            AND n.liveness = 'healthy' AND n.drain_requested_at IS NULL
+        WHERE {eligible}
             AND (r.ejected_until IS NULL OR r.ejected_until <= p_now)
-            AND (p_revision IS NULL OR r.config_revision = p_revision)
-            AND (p_barred IS NULL OR r.node_id <> ALL(p_barred))
-            AND (p_excluded IS NULL OR r.id <> ALL(p_excluded))
+            AND r.in_flight <= 1 + (
+                SELECT min(r.in_flight)
+                FROM nodes_nodemodel r JOIN nodes_backendnode n ON n.id = r.node_id
+                WHERE {eligible}
+                    AND (r.ejected_until IS NULL OR r.ejected_until <= p_now)
+            )
         ORDER BY r.in_flight, r.last_used NULLS FIRST, n.available_vram DESC, r.id
         LIMIT 1
         FOR NO KEY UPDATE OF r SKIP LOCKED;
@@ -76,13 +88,7 @@ BEGIN
                     n.available_vram AS vram,
                     r.ejected_until IS NOT NULL AND r.ejected_until > p_now AS ejected
                 FROM nodes_nodemodel r JOIN nodes_backendnode n ON n.id = r.node_id
-                WHERE r.model_name = p_model AND r.state = 'loaded'
-                    AND r.suspect_since IS NULL AND r.outdated_at IS NULL
-                    AND n.approved_at IS NOT NULL AND n.retired_at IS NULL
-                    AND n.liveness = 'healthy' AND n.drain_requested_at IS NULL
-                    AND (p_revision IS NULL OR r.config_revision = p_revision)
-                    AND (p_barred IS NULL OR r.node_id <> ALL(p_barred))
-                    AND (p_excluded IS NULL OR r.id <> ALL(p_excluded))
+                WHERE {eligible}
                 ORDER BY r.id
                 FOR NO KEY UPDATE OF r
             ) held
@@ -224,7 +230,7 @@ class Migration(migrations.Migration):
     dependencies = [("scheduling", "0004_route_leases"), ("nodes", "0007_ejected_replicas")]
 
     operations = [
-        migrations.RunSQL(TAKE, DROP_TAKE),
+        migrations.RunSQL(TAKE.replace("{eligible}", ELIGIBLE), DROP_TAKE),
         migrations.RunSQL(RELEASE, DROP_RELEASE),
         migrations.RunSQL(KEEP_SMALL, AS_IT_WAS),
     ]
