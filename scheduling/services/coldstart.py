@@ -8,7 +8,7 @@ from typing import Any
 from clustermgr.lib.errors import Conflict, DomainError, NotFound
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.services import jobprogress, placing
-from scheduling.services.placing import MakingRoom
+from scheduling.services.placing import AlreadyServing, MakingRoom
 from scheduling.states import Cause
 
 SOONEST, LATEST = 5, 300  # seconds, for Retry-After: LocalAI's bounds
@@ -49,8 +49,8 @@ def want(model: str, *, revision: str, by: str, now: datetime) -> Outlook:
     check(model, revision=revision)
     try:
         return Outlook(job=placing.place(model, cause=Cause.REQUEST, by=by, now=now))
-    except MakingRoom as room:
-        return Outlook(sentence=str(room))
+    except (AlreadyServing, MakingRoom) as soon:
+        return Outlook(sentence=str(soon))
 
 
 def check(model: str, *, revision: str) -> None:
