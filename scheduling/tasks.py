@@ -7,7 +7,15 @@ from django.utils import timezone
 
 from clustermgr.lib.bus import default_bus
 from nodes.gateway import NodeGateway
-from scheduling.services import loading, observing, reaping, reconciling, strays, unloading
+from scheduling.services import (
+    loading,
+    observing,
+    reaping,
+    reconciling,
+    strays,
+    tallying,
+    unloading,
+)
 from scheduling.services.desk import default_desk
 from scheduling.services.loading import Hands
 
@@ -37,6 +45,7 @@ def stop_replica(replica_id: str) -> None:
 def reap_jobs() -> None:
     """Find what nobody works on any more, and ring for what is due."""
     reaping.reap(now=timezone.now())
+    tallying.forget_old(now=timezone.now())
 
 
 @shared_task(name="scheduling.observe", ignore_result=True)

@@ -33,7 +33,7 @@ class Seat(NamedTuple):
 
     id: UUID
     node: UUID
-    index: int
+    slot: int
 
 
 class Match(NamedTuple):
@@ -87,12 +87,13 @@ class _Owner:
 class _Shelf:
     """What is known of one model; gone with its last link."""
 
-    __slots__ = ("entries", "model", "owners")
+    __slots__ = ("entries", "holed_until", "model", "owners")
 
     def __init__(self, model: str) -> None:
         self.model = model
         self.entries: dict[int, _Trail] = {}
         self.owners: dict[tuple[UUID, int], _Owner] = {}
+        self.holed_until = float("-inf")
 
 
 class PrefixIndex:
@@ -173,7 +174,7 @@ class PrefixIndex:
         with self._lock:
             before = self._size
             for owner in [*self._nodes.get(node, ())]:
-                if owner.shelf.model == model and index in (None, owner.seat.index):
+                if owner.shelf.model == model and index in (None, owner.seat.slot):
                     self._drop_all(owner)
             return before - self._size
 
@@ -203,13 +204,23 @@ class PrefixIndex:
         shelf = self._shelves.get(model)
         if shelf is None:
             return None
+        depth, trail = self._deepest(shelf, chain, now)
+        return Match(trail.owner.seat, depth) if trail is not None else None
+
+    def _deepest(self, shelf: _Shelf, chain: Chain, now: float) -> tuple[int, _Trail | None]:
         find, ttl = shelf.entries.get, self.limits.ttl
-        # Backwards, not by halves: when a replica goes it may leave a hole above what others saw
-        for depth in range(len(chain), 0, -1):
+        found, low, high = None, 0, len(chain)
+        depth = high  # first all of it: the same prompt once more
+        while low < high:
             trail = find(chain[depth - 1])
             if trail is not None and now - trail.seen <= ttl:
-                return Match(trail.owner.seat, depth)
-        return None
+                low, found = depth, trail
+            else:
+                high = depth - 1
+            # By halves: what was recorded later is shallower, so no link is known without those
+            # before it; unless somebody was forgotten who has left a hole above what others saw.
+            depth = high if now <= shelf.holed_until else (low + high + 1) // 2
+        return low, found
 
     def _owner(self, model: str, seat: Seat) -> _Owner:
         shelf = self._shelves.get(model)
@@ -247,6 +258,7 @@ class PrefixIndex:
             trail.tail = trail.tail[len(lost) :]
 
     def _drop_all(self, owner: _Owner) -> None:
+        owner.shelf.holed_until = self._latest + self.limits.ttl
         for trail in [*owner.trails]:
             self._drop(trail)
 

@@ -30,6 +30,7 @@ class Wish:
     # Who remembers something, least first. Those who are not in it come before, by node and slot.
     cold: tuple[UUID, ...] = ()
     share: float = 0.0  # of the prompt that `hot` has seen
+    shadow: bool = False  # only to be counted: pick in the plain order
 
     def allows(self, in_flight: int, *, least: int) -> bool:
         """Whether a replica is not much busier than the idlest; the idlest always passes."""
@@ -62,14 +63,15 @@ def wish_of(match: Match | None, cold: tuple[UUID, ...], chain: Chain, policy: P
         rel=policy.balance_rel,
         cold=cold,
         share=share if enough else 0.0,
+        shadow=policy.shadow,
     )
 
 
 def choose(candidates: Sequence[Candidate], wish: Wish | None) -> Choice | None:
-    """Pick one; without a wish in the plain order, and none where there is none."""
+    """Pick one; without a wish that counts in the plain order, and none where there is none."""
     if not candidates:
         return None
-    if wish is None:
+    if wish is None or wish.shadow:
         best = min(candidates, key=plain_order)
         return Choice(best.seat, f"It has the fewest requests in flight ({best.in_flight}).")
     least = min(one.in_flight for one in candidates)

@@ -28,7 +28,7 @@ def test_two_replicas_of_one_node_are_told_apart() -> None:
     known.record("m", links("y"), other, now=NOW)
     assert known.match("m", links("x"), now=NOW) == Match(A, 1)
     assert known.match("m", links("y"), now=NOW) == Match(other, 1)
-    known.forget("m", other.node, other.index)
+    known.forget("m", other.node, other.slot)
     assert known.match("m", links("x"), now=NOW) == Match(A, 1)
     assert known.match("m", links("y"), now=NOW) is None
 

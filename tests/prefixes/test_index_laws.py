@@ -54,7 +54,7 @@ class World:
         self.theirs.record(model, links(text), by, heard=True)
 
     def forget(self, model: str, by: Seat, whole: bool) -> None:
-        self.ours.forget(model, by.node, None if whole else by.index)
+        self.ours.forget(model, by.node, None if whole else by.slot)
         self.theirs.keep(
             lambda m, seen: (
                 m != model or seen.seat.node != by.node or (not whole and seen.seat[1:] != by[1:])
