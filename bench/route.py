@@ -19,6 +19,7 @@ from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling import statements
 from scheduling.routing.asks import Ask
+from scheduling.services import prefixing
 from scheduling.services.routing import Router
 
 NODES, OTHERS, OTHER_MODELS = 1000, 5000, 500
@@ -167,7 +168,7 @@ UPDATE nodes_nodemodel SET in_flight = in_flight - 1
  WHERE node_id = %(node)s AND model_name = %(model)s AND replica_index = %(index)s
    AND in_flight > 0
 """
-ROUTER = Router(clock=lambda: datetime.now(UTC))
+ROUTER = Router(clock=lambda: datetime.now(UTC), prefixes=prefixing.default())
 WAYS = {"a": _localai, "b": _ours, "d": _our_sql}
 
 

@@ -64,7 +64,7 @@ SELECT node.id, coalesce(held.amount, 0)
  WHERE node.reserved_vram <> coalesce(held.amount, 0)
 """
 
-# The pick: functions of migration 0005, which says why. A lease for each of the arrays' elements.
+# The pick: functions of migration 0006, which says why. A lease for each of the arrays' elements.
 TAKE = """
 SELECT * FROM route_take(
     %(model)s, %(leases)s::uuid[], %(holders)s::text[], %(untils)s::timestamptz[],
@@ -106,4 +106,19 @@ UPDATE nodes_nodemodel replica SET in_flight = held.n
        GROUP BY wrong.id
   ) held
  WHERE replica.id = held.id AND replica.in_flight <> held.n
+"""
+
+# What one process counted; several add up in one row.
+TALLY = """
+INSERT INTO scheduling_routetally AS tally
+       (model_name, minute, shadow, picks, hits, misses, pressure, lucky, regret, pressed_at)
+SELECT * FROM unnest(
+       %(names)s::text[], %(minutes)s::timestamptz[], %(shadows)s::boolean[], %(picks)s::bigint[],
+       %(hits)s::bigint[], %(misses)s::bigint[], %(pressure)s::bigint[], %(lucky)s::bigint[],
+       %(regret)s::bigint[], %(pressed_at)s::timestamptz[])
+ON CONFLICT (model_name, minute, shadow) DO UPDATE
+   SET picks = tally.picks + excluded.picks, hits = tally.hits + excluded.hits,
+       misses = tally.misses + excluded.misses, pressure = tally.pressure + excluded.pressure,
+       lucky = tally.lucky + excluded.lucky, regret = tally.regret + excluded.regret,
+       pressed_at = greatest(tally.pressed_at, excluded.pressed_at)
 """

@@ -14,6 +14,7 @@ from scheduling.services import (
     reaping,
     reconciling,
     strays,
+    tallying,
     unloading,
 )
 from scheduling.services.desk import default_desk
@@ -45,6 +46,7 @@ def stop_replica(replica_id: str) -> None:
 def reap_jobs() -> None:
     """Find what nobody works on any more, and ring for what is due."""
     reaping.reap(now=timezone.now())
+    tallying.forget_old(now=timezone.now())
 
 
 @shared_task(name="scheduling.observe", ignore_result=True)

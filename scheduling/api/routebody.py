@@ -8,6 +8,7 @@ from django.conf import settings
 
 from clustermgr.lib.errors import InvalidInput
 from clustermgr.lib.text import checked
+from scheduling.prefixes.chains import DEPTH, Chain, chain_of
 from scheduling.routing.asks import LEAST, MOST, Ask, Lease
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -47,6 +48,7 @@ def ask_of(given: RouteIn, *, holder: str) -> tuple[Ask, timedelta]:
         model=_name("model", given.model),
         holder=holder,
         ttl=ttl_of(given.ttl),
+        chain=_chain(given),
         session=checked(given.session, field="session", limit=512),
         revision=checked(given.revision, field="revision", limit=255),
     )
@@ -80,6 +82,15 @@ def _name(field: str, value: str) -> str:
     if not value:
         raise InvalidInput(f"{field} is needed.")
     return checked(value, field=field, limit=255)
+
+
+def _chain(given: RouteIn) -> Chain:
+    """Of the prompt, or as the caller computed it: LocalAI's way, links of the same hash."""
+    if not given.chain:
+        return chain_of(given.prompt_prefix, model=given.model)
+    if len(given.chain) > DEPTH or not all(0 <= link < 2**64 for link in given.chain):
+        raise InvalidInput(f"chain must have at most {DEPTH} numbers of 64 bits.")
+    return tuple(given.chain)
 
 
 def _wait(seconds: float) -> timedelta:

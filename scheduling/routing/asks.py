@@ -60,6 +60,7 @@ class Lease:
     least: int  # requests of the least busy
     candidates: int
     missed: bool  # somebody fitted better, and was too busy
+    hot_load: int | None = None  # requests of the one that knows the prompt, if it can serve
 
     @property
     def why(self) -> str:

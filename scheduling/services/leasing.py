@@ -40,7 +40,7 @@ class Wanted:
 
     ask: Ask
     hot: UUID | None = None
-    by_prefix: bool = False
+    by_prefix: bool = False  # else `hot` is only to be told of
     id: UUID = field(default_factory=uuid4)
 
     @property
@@ -125,7 +125,7 @@ def _expired(now: datetime) -> list[UUID]:
 def _lease(wanted: Wanted, row: Sequence[Any] | None, *, now: datetime) -> Lease | None:
     if row is None:
         return None
-    _, replica, node, name, address, index, revision, how, load, least, candidates, missed = row
+    _, replica, node, name, address, index, revision, how, load, least, count, missed, hot = row
     return Lease(
         id=wanted.id,
         model=wanted.ask.model,
@@ -139,6 +139,7 @@ def _lease(wanted: Wanted, row: Sequence[Any] | None, *, now: datetime) -> Lease
         how=How(how),
         load=load,
         least=least,
-        candidates=candidates,
+        candidates=count,
         missed=missed,
+        hot_load=hot,
     )

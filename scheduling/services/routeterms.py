@@ -10,43 +10,53 @@ from nodes.models import BackendNode
 from nodes.selectors import Selector
 from nodes.states import ReplicaState
 from scheduling.models import ModelSchedulingConfig
-from scheduling.services.leasing import Terms
+from scheduling.prefixes.policies import Policy
+from scheduling.services.prefixing import Prefixes
 
 REMEMBERED = timedelta(seconds=1)  # so late a rule's edit or a label's reaches running requests
 MOST = 10_000  # models; beyond it everything is forgotten, and looked up again
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    terms: Terms
-    until: datetime
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How requests for a model are routed, and nodes that have it and must not serve it."""
+
+    policy: Policy
+    barred: tuple[UUID, ...] = ()
 
 
-class TermsBook:
+class Standings:
     """One per process."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+    def __init__(self, look: Callable[[str], Standing]) -> None:
+        self._look = look
+        self._known: dict[str, tuple[Standing, datetime]] = {}
         self._lock = threading.Lock()
 
-    def of(self, model: str, *, now: datetime, look: Callable[[str], Terms]) -> Terms:
+    def of(self, model: str, *, now: datetime) -> Standing:
         known = self._known.get(model)
-        if known is not None and known.until > now:
-            return known.terms
-        terms = look(model)
+        if known is not None and known[1] > now:
+            return known[0]
+        standing = self._look(model)
         with self._lock:
             if len(self._known) >= MOST:
                 self._known.clear()
-            self._known[model] = _Known(terms, now + REMEMBERED)
-        return terms
+            self._known[model] = standing, now + REMEMBERED
+        return standing
 
 
-def look_up(model: str) -> Terms:
+def look_up(model: str, *, prefixes: Prefixes) -> Standing:
     """Two statements, or one for a model whose rule has no selector."""
     rule = ModelSchedulingConfig.objects.filter(model_name=model).first()
     if rule is None:
-        return Terms()
-    return Terms(barred=_barred(rule) if rule.selector else ())
+        return Standing(policy=prefixes.policy_for())
+    policy = prefixes.policy_for(
+        route_policy=rule.route_policy,
+        balance_abs_threshold=rule.balance_abs_threshold,
+        balance_rel_threshold=rule.balance_rel_threshold,
+        min_prefix_match=rule.min_prefix_match,
+    )
+    return Standing(policy=policy, barred=_barred(rule) if rule.selector else ())
 
 
 def _barred(rule: ModelSchedulingConfig) -> tuple[UUID, ...]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 from uuid import UUID
 
@@ -15,11 +15,15 @@ from django.conf import settings
 from django.db import connection
 
 from clustermgr.lib.coalescing import Together
+from scheduling.prefixes.index import Seat
+from scheduling.prefixes.policies import Policy
+from scheduling.prefixes.selecting import Load, Wish
 from scheduling.routing.asks import Ask, Lease
-from scheduling.services import coldstart, leasing, routeterms
+from scheduling.services import coldstart, leasing, prefixing, routeterms
 from scheduling.services.coldstart import Outlook
-from scheduling.services.leasing import Wanted
-from scheduling.services.routeterms import TermsBook
+from scheduling.services.leasing import Terms, Wanted
+from scheduling.services.prefixing import Prefixes
+from scheduling.services.routeterms import Standings
 
 Clock = Callable[[], datetime]
 
@@ -30,9 +34,10 @@ ASK_EVERY = 5  # looks: how its load stands, and whether there is one
 class Router:
     """One per process; every thread may use it."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, prefixes: Prefixes) -> None:
         self._clock = clock
-        self._book = TermsBook()
+        self._prefixes = prefixes
+        self._standings = Standings(partial(routeterms.look_up, prefixes=prefixes))
         self._takes: Together[Ask, Lease | None] = Together(self.take)
         self._releases: Together[UUID, bool] = Together(self.release_all, at_most=256)
 
@@ -68,19 +73,55 @@ class Router:
     def take(self, asks: Sequence[Ask]) -> list[Lease | None]:
         """A lease for each of one group's asks, in one statement."""
         now = self._clock()
-        terms = self._book.of(asks[0].model, now=now, look=routeterms.look_up)
-        return leasing.take([Wanted(ask=ask) for ask in asks], terms, now=now)
+        standing = self._standings.of(asks[0].model, now=now)
+        wishes = [self._wish(ask, standing.policy, now=now) for ask in asks]
+        terms = Terms(
+            barred=standing.barred,
+            busier=standing.policy.balance_abs,
+            times_busier=standing.policy.balance_rel,
+            cold=next((wish.cold for wish in wishes if wish), ()),
+        )
+        wanted = [_wanted(ask, wish) for ask, wish in zip(asks, wishes, strict=True)]
+        leases = leasing.take(wanted, terms, now=now)
+        for ask, wish, lease in zip(asks, wishes, leases, strict=True):
+            if lease is not None and ask.chain and not ask.session:
+                self._remember(ask, wish, lease, standing.policy, now=now)
+        return leases
 
     def release_all(self, leases: Sequence[UUID]) -> list[bool]:
         """End many leases in one statement; which were live."""
         ended = leasing.release(leases)
         return [lease in ended for lease in leases]
 
+    def _wish(self, ask: Ask, policy: Policy, *, now: datetime) -> Wish | None:
+        if ask.session or not ask.chain:
+            return None
+        return self._prefixes.wish_for(ask.model, ask.chain, policy, now=now)
+
+    def _remember(
+        self, ask: Ask, wish: Wish | None, lease: Lease, policy: Policy, *, now: datetime
+    ) -> None:
+        self._prefixes.record(
+            ask.model,
+            ask.chain,
+            Seat(lease.replica, lease.node, lease.replica_index),
+            policy=policy,
+            wish=wish,
+            load=Load(chosen=lease.load, least=lease.least, hot=lease.hot_load),
+            now=now,
+        )
+
+
+def _wanted(ask: Ask, wish: Wish | None) -> Wanted:
+    if wish is None:
+        return Wanted(ask=ask)
+    return Wanted(ask=ask, hot=wish.hot, by_prefix=not wish.shadow)
+
 
 @lru_cache(maxsize=1)
 def default_router(*, clock: Clock) -> Router:
     """The one of this process."""
-    return Router(clock=clock)
+    return Router(clock=clock, prefixes=prefixing.default())
 
 
 @contextmanager

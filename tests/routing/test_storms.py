@@ -14,7 +14,7 @@ from nodes.wire import HeartbeatReport
 from scheduling.definitions import Definition
 from scheduling.models import RouteLease
 from scheduling.routing.asks import Ask, Lease
-from scheduling.services import defining, leasing
+from scheduling.services import defining, leasing, prefixing
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.services.routing import Router
 from tests.factories import make_node, make_replica
@@ -32,7 +32,7 @@ def clock() -> datetime:
 
 @pytest.fixture
 def router() -> Router:
-    return Router(clock=clock)
+    return Router(clock=clock, prefixes=prefixing.default())
 
 
 def ask(ttl: timedelta = LONG) -> Ask:
@@ -107,7 +107,7 @@ def test_a_burst_is_spread_evenly_by_many_processes_worth_of_callers() -> None:
         make_replica(make_node(name))
 
     def caller(_: int) -> None:
-        mine = Router(clock=clock)
+        mine = Router(clock=clock, prefixes=prefixing.default())
         for _ in range(10):
             assert mine.acquire(ask())
 

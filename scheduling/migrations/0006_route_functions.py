@@ -27,7 +27,8 @@ CREATE FUNCTION route_take(
     p_barred uuid[], p_revision text, p_excluded uuid[], p_now timestamptz
 ) RETURNS TABLE (
     lease uuid, replica uuid, node uuid, node_name text, address text, replica_index integer,
-    revision text, how text, load integer, lowest integer, candidates integer, missed boolean
+    revision text, how text, load integer, lowest integer, candidates integer, missed boolean,
+    hot_load integer
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -46,11 +47,12 @@ DECLARE
     v_before integer[] := array_fill(NULL::integer, ARRAY[v_wanted]);
     v_hows text[] := p_kinds;
     v_missed boolean[] := array_fill(false, ARRAY[v_wanted]);
+    v_hot_loads integer[] := array_fill(NULL::integer, ARRAY[v_wanted]);
 BEGIN
     -- A lease that a crash of the server loses is one nobody holds any more
     PERFORM set_config('synchronous_commit', 'off', true);
 
-    IF v_wanted = 1 AND p_kinds[1] = 'plain' THEN
+    IF v_wanted = 1 AND p_kinds[1] = 'plain' AND p_hots[1] IS NULL THEN
         -- The least busy that nobody is just taking; but rather wait for it than take one that
         -- has two requests more, or where many pick at once the busy ones become busier
         SELECT ARRAY[r.id], ARRAY[r.in_flight] INTO v_ids, v_loads
@@ -105,6 +107,8 @@ BEGIN
         END IF;
 
         FOR i IN 1..v_wanted LOOP
+            -- Told even where it decides nothing: somebody compares
+            v_hot_loads[i] := v_loads[array_position(v_ids, p_hots[i])];
             IF p_kinds[i] = 'plain' THEN
                 v_plain := v_plain || i;
                 CONTINUE;
@@ -172,8 +176,10 @@ BEGIN
 
     RETURN QUERY
     SELECT u.id, r.id, n.id, n.name::text, r.address::text, r.replica_index,
-        r.config_revision::text, u.how, u.load, v_least, cardinality(v_ids), u.missed
-    FROM unnest(p_leases, v_picks, v_hows, v_before, v_missed) u (id, pick, how, load, missed)
+        r.config_revision::text, u.how, u.load, v_least, cardinality(v_ids), u.missed,
+        u.hot_load
+    FROM unnest(p_leases, v_picks, v_hows, v_before, v_missed, v_hot_loads)
+        u (id, pick, how, load, missed, hot_load)
     JOIN nodes_nodemodel r ON r.id = v_ids[u.pick]
     JOIN nodes_backendnode n ON n.id = r.node_id;
 END $$
@@ -227,7 +233,7 @@ ALTER TABLE scheduling_routelease RESET (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0004_route_leases"), ("nodes", "0007_ejected_replicas")]
+    dependencies = [("scheduling", "0005_route_leases"), ("nodes", "0007_ejected_replicas")]
 
     operations = [
         migrations.RunSQL(TAKE.replace("{eligible}", ELIGIBLE), DROP_TAKE),

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('nodes', '0007_ejected_replicas'),
-        ('scheduling', '0003_moving'),
+        ('scheduling', '0004_prefixes'),
     ]
 
     operations = [
