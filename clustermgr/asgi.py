@@ -20,6 +20,8 @@ from clustermgr.callers import caller  # noqa: E402
 from clustermgr.lib.stopping import on_stop  # noqa: E402
 from nodes.api.door import HeartbeatDoor  # noqa: E402
 from nodes.api.logdoor import LogDoor  # noqa: E402
+from scheduling.api.routedoor import RouteDoor  # noqa: E402
+from scheduling.services import prefixing  # noqa: E402
 
 # WhiteNoise reads files synchronously. They are small, and browsers keep them for an hour.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
@@ -71,6 +73,7 @@ async def _whole(receive: Receive) -> Receive:
 heartbeats = HeartbeatDoor(_seated)
 changes = ChangesDoor(_seated)
 logs = LogDoor(caller)
+routes = RouteDoor(_seated)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,6 +83,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await logs.answer(scope, receive, send)
     elif heartbeats.takes(scope):
         await heartbeats.answer(scope, receive, send)
+    elif routes.takes(scope):
+        await routes.answer(scope, receive, send)
     elif changes.takes(scope):
         await changes.answer(scope, receive, send)
     elif scope["path"] == "/healthz":
@@ -98,9 +103,10 @@ async def _answer(send: Send, status: int, words: bytes) -> None:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """Keep the doors for as long as the server runs."""
+    """Keep the doors, and what prompts were seen, for as long as the server runs."""
     await receive()  # lifespan.startup
-    keeping = [asyncio.create_task(door.keep()) for door in (heartbeats, changes)]
+    kept = (heartbeats, changes, prefixing.default())
+    keeping = [asyncio.create_task(one.keep()) for one in kept]
     with on_stop(changes.close):
         await send({"type": "lifespan.startup.complete"})
         await receive()  # lifespan.shutdown

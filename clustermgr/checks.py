@@ -8,9 +8,12 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Tags, register
 
 from clustermgr.lib.natsauth import BadSeed, Key, Kind
+from scheduling.states import RoutePolicy
 
 # Fixed on the workers' side (LOCALAI_HEARTBEAT_INTERVAL); we cannot ask for another pace.
 WORKER_HEARTBEAT = timedelta(seconds=10)
+# The words of a rule; "" means this very setting
+ROUTE_POLICIES = tuple(filter(None, RoutePolicy.values))
 
 
 @register()
@@ -117,4 +120,22 @@ def galleries_can_be_reached(**_: Any) -> list[CheckMessage]:
         for source in settings.CLUSTER.backend_galleries
         if urlsplit(source.url).scheme not in {"http", "https", "file"}
         and not source.url.startswith("/")
+    ]
+
+
+@register()
+def routing_makes_sense(**_: Any) -> list[CheckMessage]:
+    cluster = settings.CLUSTER
+    wrong = {
+        "CLUSTER_ROUTE_POLICY": (
+            cluster.route_policy not in ROUTE_POLICIES,
+            f"one of {', '.join(ROUTE_POLICIES)}",
+        ),
+        "CLUSTER_BALANCE_REL_THRESHOLD": (cluster.balance_rel_threshold < 1, "at least 1"),
+        "CLUSTER_MIN_PREFIX_MATCH": (cluster.min_prefix_match > 1, "at most 1"),
+    }
+    return [
+        Error(f"{name} makes no sense.", hint=f"It is {fitting}.", id="clustermgr.E006")
+        for name, (broken, fitting) in wrong.items()
+        if broken
     ]

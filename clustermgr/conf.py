@@ -1,6 +1,7 @@
 """Every knob of the cluster, typed and frozen, read once from the environment."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -11,6 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off", ""})
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +29,15 @@ def secret() -> Any:
     return field(default="", repr=False)
 
 
+def localai(name: str) -> dict[str, str]:
+    """LocalAI's own variable sets the field as well."""
+    return {"localai": name}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """`CLUSTER_<NAME>` in the environment; durations in seconds; secrets also by `_FILE`.
+    """`CLUSTER_<NAME>` in the environment; durations in seconds or Go's way (`1m30s`); secrets
+    also by `_FILE`.
 
     No `from __future__ import annotations` here: the parser is chosen by the field's real type.
     """
@@ -96,6 +105,23 @@ class ClusterSettings:
     starved_after: timedelta = timedelta(seconds=90)
     starved_pause: timedelta = timedelta(minutes=5)
 
+    # Routing: requests go to whoever has seen the beginning of their prompt, unless much busier.
+    # Off: no prompt is remembered, whatever a rule says. `route_policy` and the three below it
+    # are for models whose rule says nothing else.
+    prefix_cache: bool = field(default=True, metadata=localai("LOCALAI_DISTRIBUTED_PREFIX_CACHE"))
+    prefix_cache_ttl: timedelta = field(
+        default=timedelta(minutes=5), metadata=localai("LOCALAI_DISTRIBUTED_PREFIX_CACHE_TTL")
+    )
+    prefix_half_life: timedelta = timedelta(minutes=2)
+    prefix_entries: int = 1_000_000  # windows of 256 bytes, of about 100 to 260 bytes each
+    route_policy: str = "prefix_cache"
+    balance_abs_threshold: int = 2
+    balance_rel_threshold: float = 1.5
+    min_prefix_match: float = 0.3
+    # So many requests that had to go elsewhere within so long ask for one more replica
+    prefix_pressure_window: timedelta = timedelta(minutes=1)
+    prefix_pressure_threshold: int = 1
+
     # How long a worker may take to answer; then it counts as silent, not as failed
     install_timeout: timedelta = timedelta(minutes=15)
     upgrade_timeout: timedelta = timedelta(minutes=15)
@@ -127,6 +153,11 @@ class ClusterSettings:
     # What workers really run: how often they are asked, and how long an unknown process may stay
     observe_every: timedelta = timedelta(seconds=30)
     stray_grace: timedelta = timedelta(minutes=2)
+    # Requests: how long one may hold a replica without a word, how long one waits for a load,
+    # and how often the leases of callers that never came back are ended
+    route_lease: timedelta = timedelta(minutes=5)
+    route_wait: timedelta = timedelta(seconds=60)
+    route_sweep_every: timedelta = timedelta(seconds=5)
     # The record of operations: what ended and was dismissed is kept for this long
     keep_history_for: timedelta = timedelta(days=365)
     history_tidy_every: timedelta = timedelta(hours=1)
@@ -148,10 +179,11 @@ class ClusterSettings:
         """Read every field; a value that does not parse stops the process with its name."""
         values: dict[str, Any] = {}
         for knob in fields(cls):
-            name = f"CLUSTER_{knob.name.upper()}"
-            text = env_text(env, name)
-            if text is not None:
-                values[knob.name] = _parse(name, text, knob.type)
+            ours, theirs = f"CLUSTER_{knob.name.upper()}", knob.metadata.get("localai")
+            for name in filter(None, (theirs, ours)):  # ours has the last word
+                text = env_text(env, name)
+                if text is not None:
+                    values[knob.name] = _parse(name, text, knob.type)
         return cls(**values)
 
 
@@ -211,7 +243,12 @@ def _galleries(name: str, text: str) -> tuple[GallerySource, ...]:
 
 
 def _seconds(text: str) -> timedelta:
-    return timedelta(seconds=_positive(float(text)))
+    parts = GO_DURATION.findall(text)
+    if parts and "".join(map("".join, parts)) == text:
+        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+    else:
+        seconds = float(text)
+    return timedelta(seconds=_positive(seconds))
 
 
 def _positive(number: float) -> float:

@@ -1,4 +1,4 @@
-"""Three groups that fit most teams. They belong to the code: every start sets them anew.
+"""Four groups that fit most teams. They belong to the code: every start sets them anew.
 
 Whoever needs something in between makes a group of his own; that one is never touched.
 """
@@ -24,6 +24,7 @@ VIEWER = frozenset(
         "scheduling.view_modelschedulingconfig",
         "scheduling.view_loadjob",
         "scheduling.view_placementdecision",
+        "scheduling.view_routelease",
     }
 )
 OPERATOR = VIEWER | {
@@ -37,6 +38,7 @@ OPERATOR = VIEWER | {
     "backendops.cancel_operation",
     "backendops.acknowledge_operation",
     "scheduling.operate_model",
+    "scheduling.request_route",
     "scheduling.add_modelloadinfo",
     "scheduling.change_modelloadinfo",
     "scheduling.change_modelschedulingconfig",
@@ -52,7 +54,9 @@ ADMIN = OPERATOR | {
         for verb in ("view", "add", "change", "delete")
     ),
 }
-ROLES = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
+# A program that sends requests to models, and sees nothing else of the cluster
+CALLER = frozenset({"scheduling.request_route"})
+ROLES = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN, "caller": CALLER}
 
 
 @transaction.atomic

@@ -9,11 +9,16 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         from nodes.services import draining
-        from nodes.signals import capacity_changed, replica_unloading
-        from scheduling.receivers import on_capacity_changed, on_replica_unloading
+        from nodes.signals import capacity_changed, replica_removed, replica_unloading
+        from scheduling.receivers import (
+            on_capacity_changed,
+            on_replica_removed,
+            on_replica_unloading,
+        )
         from scheduling.services import surging
 
         uid = "scheduling.replica_unloading"
         replica_unloading.connect(on_replica_unloading, dispatch_uid=uid)
+        replica_removed.connect(on_replica_removed, dispatch_uid="scheduling.replica_removed")
         capacity_changed.connect(on_capacity_changed, dispatch_uid="scheduling.capacity_changed")
         draining.ask_before_stopping(surging.needed)

@@ -233,6 +233,24 @@ class PlacementDecision(models.Model):
         return f"{self.model_name}: {self.summary}"
 
 
+class RouteLease(models.Model):
+    """One request's claim on one replica. Who never comes back is forgotten at `expires_at`."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    replica = models.ForeignKey(NodeModel, on_delete=models.CASCADE, related_name="leases")
+    holder = models.CharField(max_length=150)
+    granted_at = models.DateTimeField()
+    expires_at = models.DateTimeField()  # no index: a renewal would stop being a HOT update
+
+    class Meta:
+        verbose_name = "lease"
+        ordering = ["granted_at"]
+        permissions = [("request_route", "Can ask for a replica and hold it")]
+
+    def __str__(self) -> str:
+        return f"{self.holder} on {self.replica_id}"
+
+
 class StrayProcess(models.Model):
     """A process that runs on a node and belongs to no replica; first seen when."""
 
@@ -257,3 +275,39 @@ class StrayProcess(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_name}#{self.replica_index} on {self.node_id}"
+
+
+class RouteTally(models.Model):
+    """What became of a model's requests in one minute, where prompts are remembered."""
+
+    id = models.BigAutoField(primary_key=True)
+    model_name = models.CharField(max_length=NAME)
+    minute = models.DateTimeField()  # when it began
+    # Only counted: what preferring would have done, while requests were sent in turn
+    shadow = models.BooleanField(default=False)
+    picks = models.PositiveBigIntegerField(default=0)
+    hits = models.PositiveBigIntegerField(default=0)  # to who has seen the prompt
+    misses = models.PositiveBigIntegerField(default=0)  # nobody has seen enough of it
+    pressure = models.PositiveBigIntegerField(default=0)  # somebody has, but was too busy
+    lucky = models.PositiveBigIntegerField(default=0)  # in turn, and yet to who has seen it
+    # Requests in flight on the chosen one beyond those on the idlest, summed
+    regret = models.PositiveBigIntegerField(default=0)
+    # The last request under pressure that nobody has added a replica for yet
+    pressed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "route tallies"
+        ordering = ["-minute", "model_name"]
+        constraints = [
+            models.UniqueConstraint(
+                name="tally_once_a_minute", fields=["model_name", "minute", "shadow"]
+            ),
+            models.CheckConstraint(
+                name="tally_adds_up",
+                condition=Q(picks=F("hits") + F("misses") + F("pressure")),
+            ),
+        ]
+        indexes = [models.Index(name="tally_minute", fields=["minute"])]
+
+    def __str__(self) -> str:
+        return f"{self.model_name} at {self.minute:%H:%M}"

@@ -5,11 +5,16 @@ from typing import Any
 from uuid import UUID
 
 from clustermgr.lib.queue import after_commit
-from scheduling.services import hunger
+from scheduling.services import hunger, prefixing
 
 
 def on_replica_unloading(replica_id: UUID, **_: Any) -> None:
     after_commit("scheduling.stop_replica", str(replica_id))
+
+
+def on_replica_removed(*, node_id: UUID, model_name: str, replica_index: int, **_: Any) -> None:
+    """What it had seen is gone with it, and every process should know."""
+    prefixing.default().forget(model_name, node_id, replica_index)
 
 
 def on_capacity_changed(**_: Any) -> None:

@@ -63,3 +63,62 @@ SELECT node.id, coalesce(held.amount, 0)
   ) held ON held.node_id = node.id
  WHERE node.reserved_vram <> coalesce(held.amount, 0)
 """
+
+# The pick: functions of migration 0006, which says why. A lease for each of the arrays' elements.
+TAKE = """
+SELECT * FROM route_take(
+    %(model)s, %(leases)s::uuid[], %(holders)s::text[], %(untils)s::timestamptz[],
+    %(kinds)s::text[], %(hots)s::uuid[], %(sessions)s::text[],
+    %(cold)s::uuid[], %(busier)s, %(times_busier)s,
+    %(barred)s::uuid[], %(revision)s::text, %(excluded)s::uuid[], %(now)s
+)
+"""
+
+# Those of the leases that are (still) to end, with their replicas; the counts follow.
+RELEASE = "SELECT * FROM route_release(%(leases)s::uuid[], %(expired_by)s::timestamptz)"
+
+RENEW_LEASES = """
+UPDATE scheduling_routelease SET expires_at = greatest(expires_at, %(until)s)
+ WHERE id = ANY(%(leases)s::uuid[])
+RETURNING id, expires_at
+"""
+
+# Replicas whose count is not the number of their leases.
+MISCOUNTED = """
+SELECT replica.id
+  FROM nodes_nodemodel replica
+  LEFT JOIN (
+      SELECT replica_id, count(*) AS n FROM scheduling_routelease GROUP BY replica_id
+  ) held ON held.replica_id = replica.id
+ WHERE replica.in_flight <> coalesce(held.n, 0)
+"""
+
+HOLD_REPLICAS = """
+SELECT 1 FROM nodes_nodemodel WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
+"""
+
+RECOUNT = """
+UPDATE nodes_nodemodel replica SET in_flight = held.n
+  FROM (
+      SELECT wrong.id, count(lease.id) AS n
+        FROM unnest(%(ids)s::uuid[]) AS wrong (id)
+        LEFT JOIN scheduling_routelease lease ON lease.replica_id = wrong.id
+       GROUP BY wrong.id
+  ) held
+ WHERE replica.id = held.id AND replica.in_flight <> held.n
+"""
+
+# What one process counted; several add up in one row.
+TALLY = """
+INSERT INTO scheduling_routetally AS tally
+       (model_name, minute, shadow, picks, hits, misses, pressure, lucky, regret, pressed_at)
+SELECT * FROM unnest(
+       %(names)s::text[], %(minutes)s::timestamptz[], %(shadows)s::boolean[], %(picks)s::bigint[],
+       %(hits)s::bigint[], %(misses)s::bigint[], %(pressure)s::bigint[], %(lucky)s::bigint[],
+       %(regret)s::bigint[], %(pressed_at)s::timestamptz[])
+ON CONFLICT (model_name, minute, shadow) DO UPDATE
+   SET picks = tally.picks + excluded.picks, hits = tally.hits + excluded.hits,
+       misses = tally.misses + excluded.misses, pressure = tally.pressure + excluded.pressure,
+       lucky = tally.lucky + excluded.lucky, regret = tally.regret + excluded.regret,
+       pressed_at = greatest(tally.pressed_at, excluded.pressed_at)
+"""

@@ -42,6 +42,7 @@ class Cause(TextChoices):
     FLOOR = "floor"  # fewer than the minimum
     SPREAD = "spread"  # one on every matching node
     BURST = "burst"  # all replicas are busy
+    PRESSURE = "pressure"  # those that have seen the prompts are too busy
     REPLACE = "replace"  # its model was edited
     DRAIN = "drain"  # its node is being emptied
     REQUEST = "request"  # somebody asked for an answer
@@ -54,7 +55,8 @@ class Cause(TextChoices):
 class RoutePolicy(TextChoices):
     INHERIT = ""
     ROUND_ROBIN = "round_robin"
-    PREFIX_CACHE = "prefix_cache"
+    PREFIX_CACHE = "prefix_cache"  # to whoever has seen the beginning of the prompt
+    PREFIX_SHADOW = "prefix_shadow"  # round robin; only counts what prefix_cache would have done
 
 
 class Strategy(TextChoices):

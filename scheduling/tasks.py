@@ -7,7 +7,16 @@ from django.utils import timezone
 
 from clustermgr.lib.bus import default_bus
 from nodes.gateway import NodeGateway
-from scheduling.services import loading, observing, reaping, reconciling, strays, unloading
+from scheduling.services import (
+    leasing,
+    loading,
+    observing,
+    reaping,
+    reconciling,
+    strays,
+    tallying,
+    unloading,
+)
 from scheduling.services.desk import default_desk
 from scheduling.services.loading import Hands
 
@@ -37,6 +46,7 @@ def stop_replica(replica_id: str) -> None:
 def reap_jobs() -> None:
     """Find what nobody works on any more, and ring for what is due."""
     reaping.reap(now=timezone.now())
+    tallying.forget_old(now=timezone.now())
 
 
 @shared_task(name="scheduling.observe", ignore_result=True)
@@ -49,3 +59,10 @@ def observe() -> None:
 def settle_stray(stray_id: int) -> None:
     """Take in or stop a process that belongs to nobody."""
     strays.settle(stray_id, gateway=NodeGateway(default_bus()), clock=timezone.now)
+
+
+@shared_task(name="scheduling.sweep_leases", ignore_result=True)
+def sweep_leases() -> None:
+    """Forget callers that never came back, and see to it that counts are right."""
+    leasing.sweep(now=timezone.now())
+    leasing.recount()

@@ -1,5 +1,6 @@
 """Fixtures every test may ask for."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,15 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from clustermgr import tokens
+from clustermgr.lib import fastlane
 from tests.factories import NOW
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """A database that somebody is still connected to cannot be dropped."""
+    yield
+    fastlane.close()
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def positive(request: Request, name: str, default: int) -> int:
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Turn refusals into one envelope; leave bugs to Django's 500."""
     if isinstance(error, DomainError):
-        return refusal(error.http_status, error.code, str(error))
+        return _refused(error)
     response = drf_handler(error, context)
     if response is None:
         return None
@@ -79,10 +79,24 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     return answer
 
 
+def envelope(error: DomainError) -> dict[str, Any]:
+    """A refusal as everybody is told it, at the doors as well."""
+    return {**_told(error.http_status, error.code, str(error)), **error.told}
+
+
+def _refused(error: DomainError) -> Response:
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
+    return Response(envelope(error), status=error.http_status, headers=headers)
+
+
 def refusal(status: int, code: str, detail: str) -> Response:
+    return Response(_told(status, code, detail), status=status)
+
+
+def _told(status: int, code: str, detail: str) -> dict[str, Any]:
     """Our envelope; `error` repeats it in the shape that LocalAI's clients read."""
     error = {"code": status, "message": detail, "type": KINDS.get(status, "node_error")}
-    return Response({"code": code, "detail": detail, "error": error}, status=status)
+    return {"code": code, "detail": detail, "error": error}
 
 
 def _code(error: Exception) -> str:

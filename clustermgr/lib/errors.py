@@ -1,6 +1,8 @@
 """What can be refused, each with a stable code and the HTTP status that tells it."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 
 class DomainError(Exception):
@@ -8,6 +10,8 @@ class DomainError(Exception):
 
     code: ClassVar[str] = "refused"
     http_status: ClassVar[int] = 409
+    retry_after: int | None = None  # seconds, where we know when asking again may help
+    told: Mapping[str, Any] = MappingProxyType({})  # more for programs, beside the sentence
 
 
 class InvalidMove(DomainError):

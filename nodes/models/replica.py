@@ -25,7 +25,7 @@ class NodeModel(models.Model):
     replica_index = models.PositiveIntegerField(default=0)
     address = models.CharField(max_length=512, blank=True)
     state = models.CharField(max_length=16, choices=ReplicaState, default=ReplicaState.STAGING)
-    in_flight = models.PositiveIntegerField(default=0)
+    in_flight = models.PositiveIntegerField(default=0)  # the number of its leases, always
     last_used = models.DateTimeField(null=True, blank=True)
     loading_by = models.CharField(max_length=64, blank=True)
     backend_type = models.CharField(max_length=128, blank=True)
@@ -42,6 +42,9 @@ class NodeModel(models.Model):
     suspect_since = models.DateTimeField(null=True, blank=True)
     # Its model was edited since: it serves nobody, and is replaced
     outdated_at = models.DateTimeField(null=True, blank=True)
+    # Callers could not reach it: others are asked before it until then, longer each time
+    ejected_until = models.DateTimeField(null=True, blank=True)
+    ejections = models.PositiveSmallIntegerField(default=0, db_default=0)
     cleanup_error = models.TextField(blank=True)
     cleanup_attempts = models.PositiveIntegerField(default=0)
     cleanup_next_retry_at = models.DateTimeField(null=True, blank=True)

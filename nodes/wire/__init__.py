@@ -30,6 +30,7 @@ from nodes.wire.http import (
     register_reply,
     timestamp,
 )
+from nodes.wire.prefixcache import PrefixInvalidated, PrefixObserved
 from nodes.wire.processes import ProcessKey, loopback
 from nodes.wire.progress import PHASES, InstallProgress
 from nodes.wire.replies import (
@@ -83,6 +84,8 @@ __all__ = [
     "ModelStopReply",
     "ModelStopRequest",
     "PlainReply",
+    "PrefixInvalidated",
+    "PrefixObserved",
     "ProcessKey",
     "RegisterRequest",
     "Role",

@@ -148,24 +148,6 @@ def job_json(job: LoadJob) -> Json:
     }
 
 
-def load_status_json(job: LoadJob) -> Json:
-    """LocalAI's keys; its eta is left out where it would be a guess."""
-    status: Json = {
-        "model": job.model_name,
-        "state": job.state,
-        "node": job.node.name,
-        "progress": jobprogress.percentage(job),
-        "bytes_sent": job.current_bytes,
-        "total_bytes": job.total_bytes,
-        "file_index": 0,
-        "total_files": 0,
-    }
-    left = jobprogress.eta(job)
-    if left is not None:
-        status["eta_seconds"] = int(left.total_seconds()) + 1
-    return status
-
-
 def decision_json(decision: PlacementDecision) -> Json:
     node = decision.node
     return {

@@ -6,7 +6,7 @@ They come before the paths of nodes: `nodes/scheduling` would read there as a no
 from django.urls import URLPattern, path
 from rest_framework.views import APIView
 
-from scheduling.api import models, planning, rules, verbs, watching
+from scheduling.api import models, planning, routes, rules, verbs, watching
 
 NODE = "nodes/<str:node_id>/models"
 MODEL = "models/<path:name>"
@@ -37,4 +37,9 @@ urlpatterns = [
     *_at("scheduling/why", planning.WhyView),
     *_at("scheduling/jobs", watching.JobsView),
     *_at("scheduling/capacity", watching.CapacityView),
+    *_at("route", routes.RouteView),
+    *_at("route/release", routes.ReleaseView),
+    *_at("route/<str:lease_id>", routes.LeaseView),
+    *_at("route/<str:lease_id>/renew", routes.RenewView),
+    *_at("route/<str:lease_id>/failure", routes.FailureView),
 ]

@@ -20,11 +20,10 @@ from scheduling.api.shapes import (
     capacity_json,
     decision_json,
     job_json,
-    load_status_json,
     replica_json,
 )
 from scheduling.models import LoadJob, ModelLoadInfo, PlacementDecision
-from scheduling.services import counting
+from scheduling.services import coldstart, counting
 from scheduling.states import JobState
 
 VIEW_JOBS = "scheduling.view_loadjob"
@@ -104,7 +103,7 @@ class LoadStatusView(OperatorView):
         jobs = sorted(rows.select_related("node"), key=_advancement)
         if not jobs:
             raise NotFound(f"{name} is not being loaded.")
-        return Response(load_status_json(jobs[-1]))
+        return Response(coldstart.status(jobs[-1]))
 
 
 class CapacityView(OperatorView):

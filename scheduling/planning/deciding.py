@@ -37,4 +37,6 @@ def begin(view: ClusterView, *, now: datetime, knobs: Knobs) -> Draft:
         model.name: judge(model, rows.get(model.name, ()), jobs.get(model.name, ()), at=at)
         for model in models
     }
+    for name in view.pressed & standings.keys():
+        standings[name].pressed = True
     return Draft(board=Board(view), standings=standings, now=now, knobs=knobs)

@@ -16,6 +16,7 @@ WHY = {
     Cause.FLOOR: "fewer than min_replicas run",
     Cause.SPREAD: "every matching node gets one",
     Cause.BURST: "all replicas are busy",
+    Cause.PRESSURE: "those that have seen the prompts are too busy",
     Cause.REPLACE: "its model was edited",
     Cause.DRAIN: "another node is being emptied",
     Cause.REQUEST: "a request asked for it",
@@ -49,7 +50,10 @@ def keep_floor(draft: Draft, standing: Standing) -> None:
 
 
 def burst(draft: Draft, standing: Standing) -> None:
-    """One more when every replica is busy and none is on its way. Not having room is no news."""
+    """One more when all replicas are busy, or the right ones, and none is on its way.
+
+    Not having room is no news.
+    """
     wish, rule = standing.wish, standing.rule
     if wish is None or not standing.serving or standing.coming or standing.placed:
         return
@@ -57,10 +61,11 @@ def burst(draft: Draft, standing: Standing) -> None:
         return
     if not standing.model.defined or backing_off(draft, standing):
         return
-    if all(row.in_flight > 0 for row in standing.serving):
+    busy = all(row.in_flight > 0 for row in standing.serving)
+    if busy or standing.pressed:
         spot = picking.best(draft.board, wish)
         if spot is not None:
-            place(draft, standing, wish, spot, Cause.BURST)
+            place(draft, standing, wish, spot, Cause.BURST if busy else Cause.PRESSURE)
 
 
 def place(draft: Draft, standing: Standing, wish: Wish, spot: Spot, cause: Cause) -> None:

@@ -25,6 +25,7 @@ class Standing:
     stranded: list[ReplicaView] = field(default_factory=list)  # on nodes that are being emptied
     coming: list[UUID] = field(default_factory=list)  # nodes where one loads, or is in doubt
     placed: int = 0
+    pressed: bool = False  # requests had to go where nobody has seen their prompt
     short: bool = False  # a replica is missing and nothing is done about it in this plan
     waiting: bool = False  # ... for a reason that passes by itself
 

@@ -141,6 +141,7 @@ class ClusterView:
     models: tuple[ModelView, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
     jobs: tuple[JobView, ...] = ()
+    pressed: frozenset[str] = frozenset()  # models whose warm replicas were too busy lately
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,13 @@ from scheduling.states import RoutePolicy, Strategy
 
 NUMBERS = {"balance_abs_threshold": int, "balance_rel_threshold": float, "min_prefix_match": float}
 
+POLICIES = {
+    RoutePolicy.INHERIT: "as the cluster does",
+    RoutePolicy.ROUND_ROBIN: "in turn, the idlest first",
+    RoutePolicy.PREFIX_CACHE: "to whoever has seen the prompt's beginning",
+    RoutePolicy.PREFIX_SHADOW: "in turn; only measure what prefixes would gain",
+}
+
 
 def context(model_name: str, rule: ModelSchedulingConfig | None) -> dict[str, Any]:
     """What the form shows; of a rule that is not there yet, what it would be."""
@@ -22,7 +29,7 @@ def context(model_name: str, rule: ModelSchedulingConfig | None) -> dict[str, An
         "modes": words.MODES,
         "tolerations": "\n".join(map(_written, shown.tolerations)),
         "strategies": Strategy.choices,
-        "policies": [(value, value or "inherit") for value in RoutePolicy.values],
+        "policies": list(POLICIES.items()),
     }
 
 

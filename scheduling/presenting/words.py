@@ -19,6 +19,7 @@ CAUSES = {
     "floor": "fewer than the minimum",
     "spread": "one on every node",
     "burst": "all were busy",
+    "pressure": "those with warm caches were too busy",
     "replace": "the model was edited",
     "drain": "its node is emptied",
     "request": "a request came",

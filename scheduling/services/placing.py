@@ -8,7 +8,7 @@ from django.db import transaction
 
 from clustermgr.lib.errors import Conflict, DomainError, InvalidInput, NotFound
 from clustermgr.lib.locks import LockKey, wait_lock
-from nodes.models import BackendNode
+from nodes.models import BackendNode, NodeModel
 from scheduling import snapshot
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.planning import asked, deciding
@@ -30,6 +30,12 @@ class MakingRoom(DomainError):
 
     code = "making_room"
     http_status = 503
+
+
+class AlreadyServing(DomainError):
+    """A replica is there: the load that the request was about to begin is done."""
+
+    code = "already_serving"
 
 
 class ModelFailing(DomainError):
@@ -79,6 +85,8 @@ def _decide(
     running = _joined(model_name, cause)
     if running is not None:
         return _Result(job=running)
+    if cause == Cause.REQUEST and _serves(model_name):
+        return _Result(refusal=AlreadyServing(f"{model_name} is loaded."))
     draft = deciding.begin(snapshot.take(), now=now, knobs=knobs(settings.CLUSTER))
     standing = draft.standings.get(model_name)
     if standing is None or not standing.model.defined:
@@ -96,6 +104,11 @@ def _joined(model_name: str, cause: Cause) -> LoadJob | None:
     revision = ModelLoadInfo.objects.filter(pk=model_name).values("config_revision")
     jobs = LoadJob.objects.active().filter(model_name=model_name, config_revision=revision[:1])
     return jobs.order_by("id").first()
+
+
+def _serves(model_name: str) -> bool:
+    """Looked at after the jobs: a load that ended in between shows here."""
+    return NodeModel.objects.all().serving().filter(model_name=model_name).exists()
 
 
 def _refusal(outcome: Outcome) -> DomainError | None:

@@ -1,5 +1,6 @@
 """The tick: look once, decide once, write intents. What was decided is done by others."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
@@ -12,7 +13,8 @@ from scheduling import snapshot
 from scheduling.planning import deciding
 from scheduling.planning.plans import Plan
 from scheduling.planning.views import Knobs
-from scheduling.services import hunger, intents
+from scheduling.services import hunger, intents, tallying
+from scheduling.states import Cause
 
 
 @transaction.atomic
@@ -23,8 +25,12 @@ def tick(*, now: datetime) -> Plan | None:
     """
     if not try_lock(LockKey.RECONCILE):
         return None
-    plan = deciding.plan(snapshot.take(), now=now, knobs=knobs(settings.CLUSTER))
+    view = replace(snapshot.take(), pressed=tallying.pressed(now=now))
+    plan = deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
     intents.load(plan.place, by=events.SYSTEM, now=now)
+    relieved = [one.model for one in plan.place if one.cause == Cause.PRESSURE]
+    if relieved:
+        tallying.relieve(relieved)
     intents.unload(plan.unload, by=events.SYSTEM, now=now)
     hunger.note(plan, now=now)
     return plan

@@ -11,6 +11,7 @@ from nats.aio.msg import Msg
 from clustermgr.lib.natsauth import SYSTEM, Permissions
 from clustermgr.lib.natsauth.permissions import CLUSTER
 from nodes.wire.permissions import AGENTS_HEAR, AGENTS_SAY, permissions_of, role_of
+from nodes.wire.prefixcache import INVALIDATE, OBSERVE
 from nodes.wire.subjects import (
     INSTALL,
     INSTALL_PROGRESS,
@@ -120,6 +121,24 @@ def test_an_agent_of_localai_gets_what_it_subscribes_to_when_it_starts(locked: S
             assert [each for each in AGENTS_HEAR if not await agent.hears(each)] == []
             concrete = [each.replace(">", "x") for each in AGENTS_SAY]
             assert [each for each in concrete if not await agent.says(each)] == []
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("subject", [OBSERVE, INVALIDATE])
+def test_managers_tell_each_other_about_prompts_and_no_node_joins_in(
+    locked: Server, subject: str
+) -> None:
+    async def talk() -> None:
+        async with manager(locked) as us, manager(locked) as others:
+            heard = await others.collect(subject)
+            assert await us.says(subject)
+            await until(lambda: len(heard) == 1)
+            for role in NODES:
+                async with node(locked, A, role=role) as stranger:
+                    assert not await stranger.says(subject)
+                    assert not await stranger.hears(subject)
+            assert len(heard) == 1
 
     asyncio.run(talk())
 

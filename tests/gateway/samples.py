@@ -20,6 +20,8 @@ from nodes.wire import (
     ModelStopReply,
     ModelStopRequest,
     PlainReply,
+    PrefixInvalidated,
+    PrefixObserved,
     RunningModel,
     RunningReply,
     StoppingReply,
@@ -29,6 +31,7 @@ from nodes.wire import (
     Verification,
 )
 
+NODE = "0b6f0000-0000-4000-8000-000000000000"
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -93,6 +96,11 @@ OURS: dict[str, Message] = {
         stopped_process_keys=("qwen3#0",),
         reports_stopped_processes=True,
     ),
+    "prefix.observe": PrefixObserved(
+        model="qwen3", chain=(1, 2**64 - 1), node_id=NODE, replica=1, origin="5c1f"
+    ),
+    "prefix.invalidate": PrefixInvalidated(model="qwen3", node_id=NODE, replica=0, origin="5c1f"),
+    "prefix.invalidate.node": PrefixInvalidated(model="qwen3", node_id=NODE, replica=-1),
     "progress": InstallProgress(
         op_id="op-9",
         node_id="0b6f0000-0000-4000-8000-000000000000",
@@ -221,6 +229,10 @@ THEIRS: dict[str, Message] = {
         percentage=0,
         current="512 B",
     ),
+    "theirs.prefix.observe": PrefixObserved(
+        model="qwen3", chain=(9733541562738237613, 42), node_id=NODE, replica=0
+    ),
+    "theirs.prefix.invalidate.node": PrefixInvalidated(model="qwen3", node_id=NODE, replica=-1),
     "theirs.stop.all.empty-object": StopRequest(backend=""),
     "theirs.unload.request.arbitrary": UnloadRequest(model_name="qwen3"),
     "theirs.install.request.odd-case": InstallRequest(

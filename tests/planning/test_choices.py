@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -125,6 +126,21 @@ def test_one_more_when_all_are_busy_and_only_one() -> None:
     assert [one.cause for one in done.place] == [Cause.BURST]
     coming = [job(nodes[1])]
     assert plan(cluster(*nodes, models=models, replicas=rows, jobs=coming)).place == ()
+
+
+def test_one_more_when_those_that_have_seen_the_prompts_are_too_busy() -> None:
+    nodes = [node("a"), node("b")]
+    rows = [replica(nodes[0]), replica(nodes[1], in_flight=3)]
+    models = [model(rule=wanted(1, max_replicas=3))]
+    calm = cluster(node("c"), *nodes, models=models, replicas=rows)
+    assert plan(calm).place == ()
+    pressed = replace(calm, pressed=frozenset({"llama", "unheard-of"}))
+    (one,) = plan(pressed).place
+    assert (one.node_name, one.cause) == ("c", Cause.PRESSURE)
+    assert one.summary == "llama#0 goes to c: those that have seen the prompts are too busy."
+    assert plan(replace(pressed, jobs=(job(nodes[0]),))).place == ()
+    full = [model(rule=wanted(1, max_replicas=2))]
+    assert plan(replace(pressed, models=tuple(full))).place == ()
 
 
 def test_a_burst_respects_the_maximum_and_is_no_news_when_there_is_no_room() -> None:

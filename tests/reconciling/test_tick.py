@@ -9,7 +9,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import labels, lifecycle
 from nodes.states import ReplicaState
-from scheduling.models import LoadJob, ModelSchedulingConfig, PlacementDecision
+from scheduling.models import LoadJob, ModelSchedulingConfig, PlacementDecision, RouteTally
 from scheduling.services import reconciling
 from scheduling.states import Cause
 from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica, make_rule
@@ -72,14 +72,14 @@ def test_an_idle_replica_too_many_begins_to_leave(
     assert ("scheduling.stop_replica", str(leaver.pk)) in queued
 
 
-def test_a_quiet_tick_takes_eight_statements_however_large_the_cluster() -> None:
+def test_a_quiet_tick_takes_nine_statements_however_large_the_cluster() -> None:
     make_model()
     make_rule(min_replicas=20)
     for number in range(20):
         node = make_node(f"gpu-{number}")
         labels.replace_admin(node, {"tier": "fast"}, by="tests", now=NOW)
         make_replica(node, config_revision="r1")
-    assert _statements() == 8
+    assert _statements() == 9
 
 
 def test_what_a_tick_writes_does_not_grow_with_what_it_places() -> None:
@@ -102,6 +102,26 @@ def _statements() -> int:
     with CaptureQueriesContext(connection) as seen:
         reconciling.tick(now=NOW)
     return sum(not query["sql"].startswith(("SAVEPOINT", "RELEASE")) for query in seen)
+
+
+def test_pressure_brings_one_more_replica_and_is_then_forgotten() -> None:
+    on = make_node(**vram())
+    make_node("gpu-2", **vram())
+    make_model()
+    make_rule(min_replicas=1, max_replicas=3)
+    make_replica(on, in_flight=0, config_revision="r1")
+    minute = NOW - timedelta(seconds=30)
+    RouteTally.objects.create(
+        model_name="llama", minute=minute, picks=1, pressure=1, pressed_at=minute
+    )
+    reconciling.tick(now=NOW)
+    assert LoadJob.objects.get().cause == Cause.PRESSURE
+    assert RouteTally.objects.get().pressed_at is None
+    assert RouteTally.objects.get().pressure == 1  # it did happen
+    LoadJob.objects.all().delete()
+    NodeModel.objects.exclude(node=on).delete()
+    reconciling.tick(now=NOW)
+    assert not LoadJob.objects.exists()
 
 
 def test_a_rule_starves_by_time_and_is_told_once() -> None:

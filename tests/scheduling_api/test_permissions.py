@@ -1,3 +1,4 @@
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -6,15 +7,16 @@ from django.test import Client
 
 from nodes.models import ClusterEvent, NodeModel
 from scheduling.api import urls
-from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
+from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig, RouteLease
 from tests.api.clients import Caller, operator, read
-from tests.factories import make_job, make_model, make_node, make_replica, make_rule
+from tests.factories import NOW, make_job, make_model, make_node, make_replica, make_rule
 
 NODE = f"/api/nodes/{UUID(int=1)}/models"
 RULES, RULE = "/api/nodes/scheduling", "/api/nodes/scheduling/llama"
 MODELS, MODEL = "/api/models", "/api/models/llama"
 OPERATE, EDIT_RULE = "operate_model", "change_modelschedulingconfig"
 ADD, EDIT, DELETE = "add_modelloadinfo", "change_modelloadinfo", "delete_modelloadinfo"
+ROUTE, LEASE = "request_route", UUID(int=2)
 DEFINITION = {"name": "new", "backend": "reference"}
 WRITES: list[tuple[str, str, object, str]] = [
     ("POST", RULES, {"model_name": "llama"}, EDIT_RULE),
@@ -29,6 +31,11 @@ WRITES: list[tuple[str, str, object, str]] = [
     ("POST", f"{NODE}/unload", {"model_name": "llama"}, OPERATE),
     ("POST", f"{NODE}/delete", {"model_name": "llama"}, OPERATE),
     ("POST", "/api/scheduling/plan", {}, "view_modelschedulingconfig"),
+    ("POST", "/api/route", {"model": "llama"}, ROUTE),
+    ("POST", "/api/route/release", {"leases": [str(LEASE)]}, ROUTE),
+    ("DELETE", f"/api/route/{LEASE}", b"", ROUTE),
+    ("POST", f"/api/route/{LEASE}/renew", {}, ROUTE),
+    ("POST", f"/api/route/{LEASE}/failure", {"kind": "overloaded"}, ROUTE),
 ]
 READS = [
     (RULES, "view_modelschedulingconfig"),
@@ -44,7 +51,7 @@ READS = [
     ("/api/scheduling/capacity?label=tier", "view_backendnode"),
     ("/api/scheduling/why?model=llama", "view_modelschedulingconfig"),
 ]
-EVERY = {OPERATE, EDIT_RULE, ADD, EDIT, DELETE, *(permission for _, permission in READS)}
+EVERY = {OPERATE, EDIT_RULE, ADD, EDIT, DELETE, ROUTE, *(permission for _, permission in READS)}
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +61,26 @@ def fleet(no_broker: None) -> None:
     make_model()
     make_rule()
     make_replica(node, config_revision="r1")
+    replica = make_replica(node, "qwen", in_flight=1)
+    RouteLease.objects.create(
+        id=LEASE,
+        replica=replica,
+        holder="tests",
+        granted_at=NOW,
+        expires_at=NOW + timedelta(days=1),
+    )
     make_job(node, index=1)
 
 
 def facts() -> list[object]:
-    tables = (ModelLoadInfo, ModelSchedulingConfig, NodeModel, LoadJob, ClusterEvent)
+    tables = (
+        ModelLoadInfo,
+        ModelSchedulingConfig,
+        NodeModel,
+        LoadJob,
+        RouteLease,
+        ClusterEvent,
+    )
     return [list(table.objects.order_by("pk").values()) for table in tables]
 
 
@@ -115,6 +137,7 @@ def test_every_path_is_in_these_lists() -> None:
     listed |= {path.partition("?")[0] for _, path, _, _ in WRITES} | {f"{MODELS}/import"}
     for route in urls.urlpatterns:
         example = f"/api/{route.pattern}".replace("<str:node_id>", str(UUID(int=1)))
+        example = example.replace("<str:lease_id>", str(LEASE))
         for variable in ("<path:name>", "<path:model_name>"):
             example = example.replace(variable, "llama")
         assert example.rstrip("/") in listed, example

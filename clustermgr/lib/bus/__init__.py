@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
@@ -108,6 +109,23 @@ class NatsBus:
         here = self._here()
         with here.background.doing(here.exchange.tell(subject, payload)) as sent:
             here.background.outcome(sent)
+
+    def publish_each(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Tell many things and have the server confirm once that it has them all."""
+        _refuse_in_transaction()
+        here = self._here()
+        with here.background.doing(here.exchange.tell_each(messages)) as sent:
+            here.background.outcome(sent)
+
+    @contextmanager
+    def listening(self, subject: str, hear: OnEvent) -> Iterator[None]:
+        """Hear `subject` while the block runs, from whenever there is a connection.
+
+        `hear` is called on the bus's own thread: it must neither wait nor raise.
+        """
+        here = self._here()
+        with here.background.doing(here.exchange.listen(subject, hear)):
+            yield
 
     def status(self) -> BusStatus:
         """Whether this process is connected, since when, and why not; dials, never waits."""

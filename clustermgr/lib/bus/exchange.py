@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 
 from nats import errors
@@ -75,10 +75,30 @@ class Exchange:
 
     async def tell(self, subject: str, payload: bytes) -> None:
         """Send one message and have the server confirm that it came."""
+        await self.tell_each([(subject, payload)])
+
+    async def tell_each(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Send messages and have the server confirm that all came."""
         client = await self.uplink.client(patience=PATIENCE)
         with _our_errors():
-            await client.publish(subject, payload)
+            for subject, payload in messages:
+                await client.publish(subject, payload)
         await self._confirm(client)
+
+    async def listen(self, subject: str, hear: OnEvent) -> None:
+        """Hear `subject` until cancelled, whatever becomes of the connection."""
+        ear = Ear(subject, lambda message: hear(message.data))
+        self.uplink.ears.add(ear)  # the next connection opens it by itself
+        try:
+            while ear.on is None:
+                with suppress(NotConnected), _our_errors():
+                    client = await self.uplink.client(patience=PATIENCE)
+                    if ear.on is None:
+                        await ear.open(client)
+            await asyncio.Event().wait()
+        finally:
+            self.uplink.ears.discard(ear)
+            await ear.close()
 
     @contextmanager
     def _expecting(self) -> Iterator[tuple[str, asyncio.Future[Msg]]]:

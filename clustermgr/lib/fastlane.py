@@ -1,0 +1,70 @@
+"""A few connections beside Django's, for statements that run thousands of times a second.
+
+Django's own are checked whenever they are taken and bind parameters in the client, which costs
+more than such a statement does. These are checked after a failure, and PostgreSQL keeps their
+plans. Whoever is in a transaction stays in it: then the statement is part of it.
+"""
+
+import atexit
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import psycopg
+from django.db import connection
+from psycopg_pool import ConnectionPool
+
+Result = TypeVar("Result")
+Rows = Sequence[Sequence[Any]]
+AT_MOST = 4
+WAIT = 5.0  # seconds for a connection
+
+
+def fetch(statement: str, parameters: dict[str, Any]) -> Rows:
+    """The rows of one statement, committed when this returns.
+
+    A connection that PostgreSQL closed while it was idle is replaced and the statement sent
+    again; it must be harmless to run twice.
+    """
+    if connection.in_atomic_block:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            rows: Rows = cursor.fetchall()
+        return rows
+    try:
+        return _ask(statement, parameters)
+    except psycopg.OperationalError:
+        _pool().check()
+        return _ask(statement, parameters)
+
+
+def close() -> None:
+    """Give all connections up; the next statement opens new ones."""
+    if _pool.cache_info().currsize:
+        _pool().close()
+        _pool.cache_clear()
+
+
+def _ask(statement: str, parameters: dict[str, Any]) -> Rows:
+    with _pool().connection() as bare:
+        return bare.execute(statement, parameters).fetchall()
+
+
+@lru_cache(maxsize=1)
+def _pool() -> "ConnectionPool[psycopg.Connection[Any]]":
+    told = connection.get_connection_params()
+    wanted = ("host", "port", "dbname", "user", "password", "sslmode", "options")
+    known = {name: told[name] for name in wanted if told.get(name)}
+    pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+        kwargs={**known, "autocommit": True, "connect_timeout": 3, "prepare_threshold": 2},
+        min_size=0,
+        max_size=AT_MOST,
+        timeout=WAIT,
+        max_idle=60,
+        open=True,
+        name="fastlane",
+    )
+    return pool
+
+
+atexit.register(close)

@@ -1,0 +1,230 @@
+"""The door for requests: leases without Django's way through middleware and views.
+
+Requests for one model that arrive while a statement is under way are served by the next one,
+together. A token is looked up once in CHECK_EVERY; who has none, or may not, is refused by the
+views behind the door, which say the same in the same words.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.utils import timezone
+from prometheus_client import Counter, Histogram
+
+from clustermgr import tokens
+from clustermgr.lib.api import envelope
+from clustermgr.lib.coalescing import TogetherAsync
+from clustermgr.lib.errors import DomainError, InvalidInput, NotFound, TooLarge, Unauthenticated
+from clustermgr.lib.offloop import off_loop
+from clustermgr.lib.text import uuid_in
+from scheduling.api import routebody
+from scheduling.api.routebody import ReleaseIn, RenewIn, RouteIn
+from scheduling.routing.asks import Ask, Lease
+from scheduling.services import leasing
+from scheduling.services.coldstart import Outlook
+from scheduling.services.routing import ASK_EVERY, LOOK_EVERY, default_router
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Answer = tuple[int, dict[str, Any]]
+
+NEEDS = "scheduling.request_route"
+PATH = re.compile(r"/api/route(?:/(?P<lease>[0-9a-fA-F-]{36}))?(?:/(?P<verb>renew|release))?/?")
+POSTED = {(False, None): "lease", (False, "release"): "release", (True, "renew"): "renew"}
+BEARER = "bearer "
+CHECK_EVERY = 3.0  # seconds: so late a revoked token is refused
+MOST_CALLERS = 10_000
+
+LEASES = Counter("clustermgr_leases", "Leases granted, by the way the replica was found.", ["how"])
+REFUSED = Counter("clustermgr_routes_refused", "Requests that got no replica.", ["code"])
+TOOK = Histogram(
+    "clustermgr_route_seconds",
+    "From a request to its lease.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 15, 60),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    name: str | None  # None: may not, and is told so by Django
+    until: float
+
+
+class RouteDoor:
+    """One per process."""
+
+    def __init__(self, django: App) -> None:
+        self._django = django
+        self._router = default_router(clock=timezone.now)
+        self._callers: dict[str, _Caller] = {}
+        self._takes: TogetherAsync[Ask, Lease | None] = TogetherAsync(self._take, at_most=64)
+        self._wants: TogetherAsync[Ask, Outlook] = TogetherAsync(self._want)
+        self._releases: TogetherAsync[UUID, bool] = TogetherAsync(self._release)
+
+    def takes(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        return path.startswith("/api/route") and self._verb(scope) is not None
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._caller(_secret(scope))
+        if caller is None:
+            await self._django(scope, receive, send)
+            return
+        try:
+            status, told = await self._do(scope, receive, caller)
+        except _HungUp:
+            return
+        except DomainError as refusal:
+            REFUSED.labels(code=refusal.code).inc()
+            await _say(send, refusal.http_status, envelope(refusal), refusal.retry_after)
+            return
+        await _say(send, status, told)
+
+    def _verb(self, scope: Scope) -> str | None:
+        found = PATH.fullmatch(scope["path"])
+        if found is None:
+            return None
+        lease, verb, method = found["lease"], found["verb"], scope["method"]
+        if method == "DELETE":
+            return "end" if lease and not verb else None
+        return POSTED.get((bool(lease), verb)) if method == "POST" else None
+
+    async def _do(self, scope: Scope, receive: Receive, caller: str) -> Answer:
+        found = PATH.fullmatch(scope["path"])
+        lease = uuid_in(found["lease"] or "") if found else None
+        match self._verb(scope):
+            case "lease":
+                given = routebody.read(await _body(receive), RouteIn)
+                return await self._lease(given, receive, caller)
+            case "renew" if lease:
+                return await self._renew(lease, routebody.read(await _body(receive), RenewIn))
+            case "release":
+                return await self._release_many(routebody.read(await _body(receive), ReleaseIn))
+            case "end" if lease:
+                return 200, {"released": await self._releases.do(None, lease)}
+        raise NotFound("There is no such lease.")
+
+    async def _lease(self, given: RouteIn, receive: Receive, caller: str) -> Answer:
+        ask, within = routebody.ask_of(given, holder=caller)
+        began = monotonic()
+        lease = await self._takes.do(ask.group, ask)
+        if lease is None:
+            lease = await self._waited(ask, within, receive)
+        TOOK.observe(monotonic() - began)
+        LEASES.labels(how=lease.how).inc()
+        return 200, routebody.answer(lease)
+
+    async def _waited(self, ask: Ask, within: timedelta, receive: Receive) -> Lease:
+        """Look again and again; who hangs up meanwhile holds nothing."""
+        ends, looks = monotonic() + within.total_seconds(), 0
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            while True:
+                if looks % ASK_EVERY == 0:
+                    outlook = await self._wants.do((ask.model, ask.revision), ask)
+                lease = await self._takes.do(ask.group, ask)
+                if leaving.done():
+                    if lease is not None:
+                        await self._releases.do(None, lease.id)
+                    raise _HungUp
+                if lease is not None:
+                    return lease
+                if monotonic() >= ends:
+                    raise await off_loop(outlook.given_up, ask.model, waited=within)
+                looks += 1
+                await asyncio.wait([leaving], timeout=LOOK_EVERY)
+        finally:
+            leaving.cancel()
+
+    async def _renew(self, lease: UUID, given: RenewIn) -> Answer:
+        until = timezone.now() + routebody.ttl_of(given.ttl)
+        renewed = await off_loop(leasing.renew, [lease], until=until)
+        if lease not in renewed:
+            raise NotFound("There is no such lease; it was released, or has expired.")
+        return 200, {"lease_id": str(lease), "expires_at": renewed[lease]}
+
+    async def _release_many(self, given: ReleaseIn) -> Answer:
+        if len(given.leases) > routebody.MOST_LEASES:
+            raise InvalidInput(f"At most {routebody.MOST_LEASES} leases can be released at once.")
+        known = [lease for lease in map(uuid_in, given.leases) if lease is not None]
+        ended = await asyncio.gather(*(self._releases.do(None, lease) for lease in known))
+        return 200, {"released": sum(ended)}
+
+    async def _take(self, asks: Sequence[Ask]) -> Sequence[Lease | None]:
+        return await off_loop(self._router.take, asks)
+
+    async def _want(self, asks: Sequence[Ask]) -> Sequence[Outlook]:
+        return [await off_loop(self._router.want, asks[0])] * len(asks)
+
+    async def _release(self, leases: Sequence[UUID]) -> Sequence[bool]:
+        return await off_loop(self._router.release_all, leases)
+
+    async def _caller(self, secret: str) -> str | None:
+        if not secret:
+            return None
+        key = tokens.digest(secret)
+        known = self._callers.get(key)
+        if known is None or known.until < monotonic():
+            if len(self._callers) >= MOST_CALLERS:
+                self._callers.clear()
+            known = _Caller(await off_loop(_name_of, secret), monotonic() + CHECK_EVERY)
+            self._callers[key] = known
+        return known.name
+
+
+class _HungUp(Exception):
+    """Nobody is there any more to be answered."""
+
+
+def _name_of(secret: str) -> str | None:
+    try:
+        user = tokens.authenticate(secret, now=timezone.now()).user
+    except Unauthenticated:
+        return None
+    return user.get_username() if user.has_perm(NEEDS) else None
+
+
+def _secret(scope: Scope) -> str:
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    text: str = header.decode("latin-1")
+    return text[len(BEARER) :].strip() if text.lower().startswith(BEARER) else ""
+
+
+async def _body(receive: Receive) -> bytes:
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _HungUp
+        body += message.get("body", b"")
+        if len(body) > routebody.MOST_BODY:
+            raise TooLarge(f"A request may have {routebody.MOST_BODY} bytes.")
+        if not message.get("more_body"):
+            return body
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _say(
+    send: Send, status: int, told: dict[str, Any], retry_after: int | None = None
+) -> None:
+    body = msgspec.json.encode(told)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if retry_after:
+        headers.append((b"retry-after", b"%d" % retry_after))
+    with suppress(OSError):
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

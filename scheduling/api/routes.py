@@ -1,0 +1,109 @@
+"""Leases for callers that come through Django: pages, and whoever the door sends on."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from clustermgr.lib.errors import NotFound
+from clustermgr.lib.text import uuid_in
+from nodes.api.base import OperatorView, operator_schema
+from scheduling.api import routebody
+from scheduling.api.route_serializers import (
+    FailedOut,
+    FailureIn,
+    LeaseOut,
+    ReleasedManyOut,
+    ReleasedOut,
+    ReleaseManyIn,
+    RenewedOut,
+    RenewIn,
+    RouteIn,
+)
+from scheduling.api.verbs import LATER
+from scheduling.routing.asks import Ask
+from scheduling.services import complaints, leasing
+from scheduling.services.complaints import Complaint
+from scheduling.services.routing import default_router
+
+ROUTE = {"POST": "scheduling.request_route", "DELETE": "scheduling.request_route"}
+# One of Django's few seats is held meanwhile; the door holds none
+PATIENCE = timedelta(seconds=2)
+
+
+class RouteView(OperatorView):
+    needs = ROUTE
+
+    @operator_schema(
+        "route",
+        "A replica for one request, with a lease on it",
+        LeaseOut,
+        body=RouteIn,
+        errors=LATER,
+    )
+    def post(self, request: Request) -> Response:
+        given = routebody.RouteIn(**self.valid(RouteIn))
+        ask, within = routebody.ask_of(given, holder=self.actor)
+        lease = default_router(clock=timezone.now).lease(ask, within=min(within, PATIENCE))
+        return Response(routebody.answer(lease))
+
+
+class LeaseView(OperatorView):
+    needs = ROUTE
+
+    @operator_schema("endLease", "Give a replica back; twice does no harm", ReleasedOut)
+    def delete(self, request: Request, lease_id: str) -> Response:
+        return Response({"released": default_router(clock=timezone.now).release(_lease(lease_id))})
+
+
+class RenewView(OperatorView):
+    needs = ROUTE
+
+    @operator_schema("renewLease", "Hold a replica for longer", RenewedOut, body=RenewIn)
+    def post(self, request: Request, lease_id: str) -> Response:
+        lease = _lease(lease_id)
+        until = timezone.now() + routebody.ttl_of(self.valid(RenewIn)["ttl"])
+        renewed = leasing.renew([lease], until=until)
+        if lease not in renewed:
+            raise NotFound("There is no such lease; it was released, or has expired.")
+        return Response({"lease_id": str(lease), "expires_at": renewed[lease]})
+
+
+class ReleaseView(OperatorView):
+    needs = ROUTE
+
+    @operator_schema("endLeases", "Give many replicas back", ReleasedManyOut, body=ReleaseManyIn)
+    def post(self, request: Request) -> Response:
+        known = [uuid_in(text) for text in self.valid(ReleaseManyIn)["leases"]]
+        ended = leasing.release([lease for lease in known if lease is not None])
+        return Response({"released": len(ended)})
+
+
+class FailureView(OperatorView):
+    needs = ROUTE
+
+    @operator_schema("reportFailure", "A replica failed: another lease", FailedOut, body=FailureIn)
+    def post(self, request: Request, lease_id: str) -> Response:
+        given, now = self.valid(FailureIn), timezone.now()
+        kind = Complaint(given["kind"])
+        heard = complaints.hear(
+            _lease(lease_id), kind, by=self.actor, detail=given["detail"], now=now
+        )
+        ask = Ask(
+            model=heard.model,
+            holder=self.actor,
+            ttl=routebody.ttl_of(None),
+            excluded=frozenset({heard.replica}),
+        )
+        other = default_router(clock=timezone.now).acquire(ask) if given["another"] else None
+        told = routebody.answer(other) if other else None
+        return Response({"replica": str(heard.replica), "done": heard.done, "lease": told})
+
+
+def _lease(text: str) -> UUID:
+    found = uuid_in(text)
+    if found is None:
+        raise NotFound("There is no such lease.")
+    return found

@@ -1,0 +1,168 @@
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from clustermgr import tokens
+from clustermgr.lib.offloop import off_loop
+from nodes.models import NodeModel
+from scheduling.models import RouteLease
+from tests.factories import NOW, make_model, make_node, make_replica
+from tests.routing.conftest import Caller
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def in_flight() -> list[int]:
+    return list(NodeModel.objects.order_by("node__name").values_list("in_flight", flat=True))
+
+
+def test_a_lease_tells_all_that_a_caller_needs(caller: Caller) -> None:
+    node = make_node()
+    replica = make_replica(node, index=2, config_revision="r7")
+    status, told = caller.run(lambda it: it.route(ttl=90))
+    assert status == 200
+    lease = RouteLease.objects.get()
+    assert (lease.expires_at - lease.granted_at).total_seconds() == 90
+    assert told.pop("expires_at").startswith(lease.expires_at.strftime("%Y-%m-%dT%H:%M:%S"))
+    assert told == {
+        "lease_id": str(lease.pk),
+        "model": "llama",
+        "node": {"id": str(node.pk), "name": node.name},
+        "replica": {"id": str(replica.pk), "index": 2},
+        "address": replica.address,
+        "revision": "r7",
+        "how": "plain",
+        "why": "The only replica that can serve (0 in flight).",
+    }
+    assert lease.holder == "gateway"
+    assert caller.asked_django == 0
+
+
+def test_giving_back_twice_is_no_mistake(caller: Caller) -> None:
+    make_replica(make_node())
+
+    async def story(it: Caller) -> list[Any]:
+        _, lease = await it.route()
+        path = f"/api/route/{lease['lease_id']}"
+        return [await it.ask("DELETE", path) for _ in range(2)]
+
+    assert caller.run(story) == [(200, {"released": True}), (200, {"released": False})]
+    assert in_flight() == [0]
+
+
+def test_a_burst_of_callers_is_spread_and_released_together(caller: Caller) -> None:
+    for name in "abc":
+        make_replica(make_node(name))
+
+    async def story(it: Caller) -> int:
+        told = await asyncio.gather(*(it.route() for _ in range(300)))
+        counts = await off_loop(in_flight)
+        assert counts == [100, 100, 100]
+        leases = [lease["lease_id"] for _, lease in told]
+        _, answer = await it.ask("POST", "/api/route/release", {"leases": [*leases, "no id"]})
+        return int(answer["released"])
+
+    assert caller.run(story) == 300
+    assert in_flight() == [0, 0, 0]
+
+
+def test_a_lease_is_renewed_while_it_lives(caller: Caller) -> None:
+    make_replica(make_node())
+
+    async def story(it: Caller) -> list[int]:
+        _, lease = await it.route(ttl=10)
+        path = f"/api/route/{lease['lease_id']}"
+        status, told = await it.ask("POST", f"{path}/renew", {"ttl": 100})
+        assert told["expires_at"] > lease["expires_at"]
+        await it.ask("DELETE", path)
+        gone, _ = await it.ask("POST", f"{path}/renew", {})
+        return [status, gone]
+
+    assert caller.run(story) == [200, 404]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "not understood"),
+        (b"[]", "not understood"),
+        ({}, "model"),
+        ({"model": ""}, "model is needed"),
+        ({"model": "a\x00b"}, "control characters"),
+        ({"model": "llama", "ttl": 0}, "ttl must be from 1"),
+        ({"model": "llama", "ttl": 1e9}, "ttl must be from 1"),
+        ({"model": "llama", "timeout": -1}, "timeout must be from 0"),
+        ({"model": "llama", "session": "x" * 600}, "session is 600 bytes long"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(
+    caller: Caller, body: Any, says: str
+) -> None:
+    status, told = caller.run(lambda it: it.ask("POST", "/api/route", body))
+    assert (status, told["code"]) == (400, "invalid_input")
+    assert says in told["detail"]
+
+
+def test_too_much_is_not_read_to_its_end(caller: Caller) -> None:
+    status, told = caller.run(lambda it: it.ask("POST", "/api/route", b"x" * 300_000))
+    assert (status, told["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("secret", ["", "cm_nobody"])
+def test_without_a_token_nothing_is_leased(caller: Caller, secret: str) -> None:
+    make_replica(make_node())
+    status, _ = caller.run(
+        lambda it: it.ask("POST", "/api/route", {"model": "llama"}, secret=secret)
+    )
+    assert status == 401
+    assert in_flight() == [0]
+
+
+def test_who_may_not_route_is_refused(caller: Caller) -> None:
+    make_replica(make_node())
+    caller.user.user_permissions.clear()
+    status, told = caller.run(lambda it: it.route())
+    assert (status, told["code"]) == (403, "permission_denied")
+
+
+def test_a_revoked_token_stops_opening_the_door_within_seconds(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_replica(make_node())
+    monkeypatch.setattr("scheduling.api.routedoor.CHECK_EVERY", 0.0)
+
+    async def story(it: Caller) -> list[int]:
+        first, _ = await it.route()
+        await off_loop(tokens.revoke, it.token, now=NOW)
+        second, _ = await it.route()
+        return [first, second]
+
+    assert caller.run(story) == [200, 401]
+
+
+def test_a_model_that_nobody_defined_is_not_found(caller: Caller) -> None:
+    status, told = caller.run(lambda it: it.route("nobody", timeout=30))
+    assert (status, told["code"]) == (404, "not_found")
+
+
+def test_a_caller_with_an_old_idea_of_the_model_is_told(caller: Caller) -> None:
+    make_model(config_revision="r2")
+    make_replica(make_node(), config_revision="r2")
+    status, told = caller.run(lambda it: it.route(revision="r1", timeout=30))
+    assert (status, told["code"]) == (409, "stale_revision")
+    assert "r2" in told["detail"]
+
+
+def test_nothing_else_under_route_is_the_doors(caller: Caller) -> None:
+    async def story(it: Caller) -> list[int]:
+        asked = [
+            ("GET", "/api/route"),
+            ("DELETE", "/api/route/x"),
+            ("PUT", f"/api/route/{uuid4()}"),
+        ]
+        return [(await it.ask(*one))[0] for one in asked]
+
+    assert caller.run(story) == [403, 404, 403]
+    assert caller.asked_django == 3
