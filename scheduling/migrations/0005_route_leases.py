@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('nodes', '0007_ejected_replicas'),
+        ('nodes', '0008_ejected_replicas'),
         ('scheduling', '0004_prefixes'),
     ]
 

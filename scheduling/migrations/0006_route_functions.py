@@ -233,7 +233,7 @@ ALTER TABLE scheduling_routelease RESET (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0005_route_leases"), ("nodes", "0007_ejected_replicas")]
+    dependencies = [("scheduling", "0005_route_leases"), ("nodes", "0008_ejected_replicas")]
 
     operations = [
         migrations.RunSQL(TAKE.replace("{eligible}", ELIGIBLE), DROP_TAKE),

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('nodes', '0006_missed_replicas'),
+        ('nodes', '0007_opspages_event_of_op'),
     ]
 
     operations = [
