@@ -7,14 +7,12 @@ import http.client
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -26,12 +24,13 @@ import pytest
 from clustermgr.conf import ClusterSettings
 from clustermgr.lib.bus import NatsBus
 from nodes.gateway import NodeGateway
-from tests.embedded.running import ROOT, Up, command_of
+from tests.embedded.running import Up, command_of, simulated
 from tests.services import until
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "15"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 NODES = 50
+LINK = ("--backend-size", "4000000", "--link-speed", "2500000")  # an install takes 2 s or so
 FIRST = ("alpha", "beta")  # installed in peace, upgraded in chaos
 SECOND = ("gamma", "delta")  # installed in chaos
 VERBS = ("upgrade", "upgrade", "install", "install")
@@ -49,6 +48,8 @@ STUCK = """
      WHERE (state = 'running' AND lease_until IS NULL)
         OR (state IN ('queued', 'failed', 'unconfirmed', 'cancelling') AND due_at IS NULL)
 """
+
+
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
     knobs = {"OPS_EVERY": 2, "OPS_REAP_EVERY": 2, "OPS_CHECK_EVERY": 2, "OP_LEASE": 8}
@@ -56,27 +57,6 @@ def up(tmp_path: Path) -> Iterator[Up]:
     up = Up(tmp_path / "data", CLUSTER_AUTO_APPROVE_NODES="true", **env).start()
     yield up
     up.stop()
-
-
-@contextmanager
-def fleet(up: Up) -> Iterator[None]:
-    """Fifty machines on a link on which each install takes a second or two."""
-    facts = up.run()
-    command = ["--nodes", str(NODES), "--register-to", facts["url"], "--backend-size", "4000000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "worker.fleet", *command, "--link-speed", "2500000"],
-        cwd=ROOT,
-        env={
-            **up.env,
-            "LOCALAI_REGISTRATION_TOKEN": facts["registration_token"],
-            "LOCALAI_NATS_URL": facts["nats_url"],
-        },
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def order(up: Up, verb: str, backend: str) -> None:
@@ -157,7 +137,7 @@ def havoc(up: Up, chance: random.Random) -> Counter[str]:
 
 @pytest.mark.timeout(SECONDS + 400)
 def test_row_85_whatever_is_killed_every_order_is_carried_out_exactly_once(up: Up) -> None:
-    with fleet(up), ThreadPoolExecutor() as operator:
+    with simulated(up, NODES, *LINK), ThreadPoolExecutor() as operator:
         until(lambda: rows(up, "SELECT count(*) FROM nodes_backendnode") == [(NODES,)], seconds=60)
         for backend in FIRST:
             order(up, "install", backend)
