@@ -142,7 +142,7 @@ def test_row_9_the_same_backend_on_another_node_is_another_job_whichever_web_is_
         a.ask(f"/api/operations/{job}/cancel", {})
 
 
-def test_row_54_what_another_web_began_can_be_cancelled(
+def test_row_54_and_50_what_another_web_began_can_be_stopped(
     a: Web, b: Web, nodes: list[dict[str, Any]]
 ) -> None:
     job = a.install("stopped", nodes[0])
