@@ -51,7 +51,7 @@ def test_a_label_of_somebody_else_is_not_deleted_silently(root: Caller, worker: 
     assert read(root.get(path))["tier"] == "fast"
 
 
-def test_an_override_of_the_slots_outlives_a_restart_until_it_is_reset(
+def test_row_67_an_override_of_the_slots_outlives_a_restart_until_it_is_reset(
     root: Caller, worker: Worker
 ) -> None:
     path = f"/api/nodes/{worker.joined()}/max-replicas-per-model"

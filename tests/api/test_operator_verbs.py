@@ -5,7 +5,7 @@ from tests.api.clients import Caller, read
 from tests.factories import NOW, make_node, make_pending, make_replica
 
 
-def test_approving_twice_is_a_sentence(root: Caller) -> None:
+def test_row_62_approving_twice_is_a_sentence(root: Caller) -> None:
     node = make_pending()
     assert read(root.post(f"/api/nodes/{node.pk}/approve"))["status"] == "healthy"
     again = root.post(f"/api/nodes/{node.pk}/approve")

@@ -1,14 +1,19 @@
 """Rows of the acceptance list that no other file is about."""
 
+import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connection
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from backendops.models import Operation, PendingBackendOp
 from backendops.orders import Order, Target
+from backendops.presenting.words import TONES
 from backendops.services import (
     cancelling,
     dispatching,
@@ -21,9 +26,13 @@ from backendops.services import (
 from backendops.services.desk import Desk
 from backendops.states import OperationState, OpState, Verb
 from nodes.gateway import NodeGateway
+from nodes.models import ClusterEvent
+from nodes.wire import InstallProgress, StoppingReply, UpgradeRequest, subjects
 from tests.backendops.conftest import Clock, hasty
 from tests.backendops.played import PlayedNode
+from tests.contract.responder import responding
 from tests.factories import NOW, make_node, make_op, make_operation
+from tests.services import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,6 +72,43 @@ def test_row_5_two_nodes_are_at_it_at_the_same_time(
             thread.start()
         for thread in threads:
             thread.join()
+    assert state(operation) == OperationState.SUCCEEDED
+
+
+def test_row_19_an_upgrade_tells_how_far_it_is_before_it_is_done(
+    queued: list[Any], gateway: NodeGateway, clock: Clock
+) -> None:
+    desk = Desk(clock=clock)
+    seen: list[float] = []
+
+    def stored(percentage: float) -> bool:
+        desk.write_progress(now=clock())
+        there = PendingBackendOp.objects.filter(percentage=percentage).exists()
+        connection.close()
+        return there
+
+    played = PlayedNode.called("gpu-1")
+    played.has("llama-cpp")
+    node = played.node.pk
+
+    async def upgrade(client: Client, message: Msg) -> None:
+        wire_id = UpgradeRequest.decode(message.data).op_id
+        for reached in (40.0, 100.0):
+            tick = InstallProgress(
+                op_id=wire_id, node_id=str(node), backend="llama-cpp", percentage=reached
+            )
+            await client.publish(subjects.INSTALL_PROGRESS.of(node, op=wire_id), tick.encode())
+            await asyncio.to_thread(until, partial(stored, reached))
+            seen.append(reached)
+        await message.respond(played._upgrade(message.data) or b"")
+
+    with played.worker as worker, responding(worker.url, subjects.UPGRADE.of(node), upgrade):
+        worker.answers(subjects.LIST_BACKENDS, played._list)
+        operation = order(Verb.UPGRADE, "llama-cpp", played)
+        dispatching.dispatch(now=clock())
+        [(op_id, fence)] = [args for name, *args in queued if name == "backendops.apply_op"]
+        executing.apply(op_id, fence, gateway=gateway, desk=desk, clock=clock)
+    assert seen == [40.0, 100.0]  # each was in its row while the node was still at it
     assert state(operation) == OperationState.SUCCEEDED
 
 
@@ -139,6 +185,73 @@ def test_row_41_a_timeout_of_a_later_try_counts_as_little_as_one_of_the_first(
         work()
     op = PendingBackendOp.objects.get(operations=operation)
     assert (op.state, op.attempts) == (OpState.UNCONFIRMED, 1)
+
+
+@hasty  # how long we really wait; by the clock of the test it is the fifteen minutes
+def test_row_39_twenty_minutes_of_install_at_fifteen_of_timeout_are_amber_and_then_green(
+    work: Work, gateway: NodeGateway, clock: Clock
+) -> None:
+    with PlayedNode.called("gpu-1") as played:
+        played.silent = played.lies = True
+
+        def waited_for() -> None:
+            clock.passes(minutes=15)
+
+        played.before = waited_for
+        operation = order(Verb.INSTALL, "llama-cpp", played)
+        work()
+        told = {15: state(operation)}
+        for minute in range(16, 24):
+            clock.passes(minutes=1)
+            if minute == 20:
+                played.has("llama-cpp")
+            reaping.reap(now=clock())
+            reaping.check_due(gateway=gateway, now=clock())
+            assert work() == []
+            told[minute] = state(operation)
+    amber, green = OperationState.UNCONFIRMED, OperationState.SUCCEEDED
+    assert told == {minute: amber if minute < 20 else green for minute in range(15, 24)}
+    assert TONES[amber] == "warn"
+    op = PendingBackendOp.objects.get()
+    assert (op.attempts, op.generation, len(played.did)) == (0, 1, 1)
+    assert not ClusterEvent.objects.filter(kind__in=["op.failed", "op.died"]).exists()
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_late_reply_of_an_old_generation_changes_nothing(
+    queued: list[Any], gateway: NodeGateway, clock: Clock, done: bool
+) -> None:
+    def claims() -> list[list[int]]:
+        queued.clear()
+        dispatching.dispatch(now=clock())
+        return [args for name, *args in queued if name == "backendops.apply_op"]
+
+    with PlayedNode.called("gpu-1") as played:
+        played.has("llama-cpp")
+        played.silent = played.lies = True
+        order(Verb.UPGRADE, "llama-cpp", played)
+        [(op_id, fence)] = claims()
+
+        def wait() -> None:
+            executing.apply(op_id, fence, gateway=gateway, desk=Desk(clock=clock), clock=clock)
+            connection.close()
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        until(lambda: len(played.did) == 1)
+        # Our process hangs: its claim ends, the deadline passes, and another attempt begins
+        reaping.reap(now=clock.passes(minutes=2))
+        reaping.check_due(gateway=gateway, now=clock.passes(hours=1))
+        clock.passes(minutes=1)
+        assert claims() == [[op_id, fence + 1]]
+        before = PendingBackendOp.objects.filter(pk=op_id).values().get()
+        assert (before["generation"], before["attempts"]) == (2, 1)
+        if done:
+            played.has("llama-cpp", version="2")
+        played.worker.answers_late(StoppingReply(success=done, error="" if done else "no").encode())
+        waiter.join(20)
+        assert not waiter.is_alive()
+    assert PendingBackendOp.objects.filter(pk=op_id).values().get() == before
 
 
 def test_row_48_and_50_what_was_cancelled_is_never_taken_up_again(work: Work, clock: Clock) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,27 @@ class Up:
     def readiness(self) -> tuple[int, dict[str, Any]]:
         code, body = self.get("/readyz")
         return code, json.loads(body)["checks"]
+
+
+@contextmanager
+def simulated(up: Up, nodes: int, *options: str) -> Iterator[None]:
+    """So many simulated machines that join `up`."""
+    facts = up.run()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker.fleet", "--nodes", str(nodes), *options],
+        cwd=ROOT,
+        env={
+            **up.env,
+            "LOCALAI_REGISTER_TO": facts["url"],
+            "LOCALAI_REGISTRATION_TOKEN": facts["registration_token"],
+            "LOCALAI_NATS_URL": facts["nats_url"],
+        },
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def command_of(process: psutil.Process) -> str:

@@ -80,7 +80,7 @@ def refused(place: str, node: Any, headers: dict[str, str], model: str = "llama"
     return int(reply.status_code)
 
 
-def test_a_follower_gets_what_was_printed_and_then_each_line(
+def test_row_80_a_follower_gets_what_was_printed_and_then_each_line(
     place: str, node: BackendNode, worker: LogWorker, key: dict[str, str]
 ) -> None:
     with following(place, node, key, "llama#1") as socket:

@@ -38,7 +38,7 @@ def test_the_index_names_models_without_their_replicas(reader: Caller, node: Bac
     assert read(reader.get(logs_of(node))) == ["llama"]
 
 
-def test_a_model_alone_merges_its_replicas_and_a_number_selects_one(
+def test_row_80_a_model_alone_merges_its_replicas_and_a_number_selects_one(
     reader: Caller, node: BackendNode
 ) -> None:
     assert texts(reader.get(logs_of(node, "llama"))) == [
@@ -76,7 +76,7 @@ def test_any_name_reaches_the_worker_as_it_is(
         ("stream=&q=&since=", ["loading", "hello from one", "cuda is slow"]),
     ],
 )
-def test_a_sieve_narrows(
+def test_row_80_a_sieve_narrows(
     reader: Caller, node: BackendNode, sieve: str, expected: list[str]
 ) -> None:
     assert texts(reader.get(f"{logs_of(node, 'llama')}?{sieve}")) == expected
@@ -94,7 +94,7 @@ def test_a_sieve_that_means_nothing_is_refused(
     assert worker.heard == []
 
 
-def test_a_file_of_text_shows_what_a_terminal_would_obey(
+def test_row_80_a_file_of_text_shows_what_a_terminal_would_obey(
     reader: Caller, node: BackendNode, worker: LogWorker
 ) -> None:
     worker.logs = {'a"b/../c#0': [line("red \x1b[31m", second=1), line("tab\there")]}

@@ -6,9 +6,10 @@ from django.db import connection
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from clustermgr.lib.errors import InvalidInput, NotFound, PreconditionFailed
-from nodes.models import BackendNode, ClusterEvent
+from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import capacity, labels
-from tests.factories import GIB, NOW, make_node
+from nodes.states import ReplicaState
+from tests.factories import GIB, NOW, make_node, make_replica
 from tests.nodes.facts import listening
 
 
@@ -23,6 +24,15 @@ def test_an_operators_slot_count_sticks_until_it_is_reset() -> None:
     free = capacity.reset_max_replicas(node, by="eve", now=NOW)
     assert (free.max_replicas_per_model, free.max_replicas_per_model_manually_set) == (2, False)
     assert labels.effective([node.pk])[node.pk]["node.replica-slots"] == "2"
+
+
+@pytest.mark.django_db
+def test_row_68_fewer_slots_than_are_taken_stop_nothing_that_runs() -> None:
+    node = make_node(max_replicas_per_model=3)
+    for index in range(3):
+        make_replica(node, index=index, in_flight=1)
+    assert capacity.set_max_replicas(node, 1, by="eve", now=NOW).max_replicas_per_model == 1
+    assert NodeModel.objects.filter(node=node, state=ReplicaState.LOADED).count() == 3
 
 
 @pytest.mark.django_db

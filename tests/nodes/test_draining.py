@@ -38,7 +38,7 @@ def test_an_empty_node_is_drained() -> None:
     assert (node.drained_at, node.status) == (LATER, NodeStatus.DRAINING)
 
 
-def test_an_idle_replica_is_stopped_and_only_then_is_the_node_drained(
+def test_row_65_an_idle_replica_is_stopped_and_only_then_is_the_node_drained(
     stops: list[UUID], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     node = make_node()
@@ -158,7 +158,7 @@ def test_resuming_does_not_leave_cooldowns_standing(
     assert node.events.filter(kind="node.resumed").count() == 1
 
 
-def test_resuming_does_not_approve() -> None:
+def test_row_63_resuming_does_not_approve() -> None:
     node = order(make_pending())
     assert draining.resume(node, by="ada", now=LATER).status == NodeStatus.PENDING
 
@@ -177,7 +177,7 @@ def test_a_worker_drains_itself_and_changes_its_mind() -> None:
     assert [event.actor for event in node.events.all()] == ["worker gpu-1"] * 2
 
 
-def test_a_pending_worker_does_not_get_in_by_draining_and_resuming() -> None:
+def test_row_63_a_pending_worker_does_not_get_in_by_draining_and_resuming() -> None:
     node = make_pending()
     draining.worker_drain(node, now=NOW)
     draining.worker_resume(node, now=LATER)

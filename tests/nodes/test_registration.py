@@ -84,7 +84,7 @@ def test_registering_again_is_a_sign_of_life(liveness: Liveness) -> None:
     assert (event.before, event.after) == ({"liveness": liveness}, {"liveness": "healthy"})
 
 
-def test_a_stale_pending_node_does_not_become_healthy_by_registering_again() -> None:
+def test_row_63_a_stale_pending_node_does_not_become_healthy_by_registering_again() -> None:
     token = make_token()
     make_pending("gpu-1", join_token=token, liveness=Liveness.OFFLINE)
     node = registration.register(make_request(), token=token, now=LATER)
@@ -92,7 +92,7 @@ def test_a_stale_pending_node_does_not_become_healthy_by_registering_again() -> 
     assert not BackendNode.objects.routable().exists()
 
 
-def test_an_operators_drain_is_not_cancelled_by_registering_again() -> None:
+def test_row_64_an_operators_drain_is_not_cancelled_by_registering_again() -> None:
     token = make_token()
     make_node(join_token=token, drain_requested_at=NOW, drain_requested_by="ada")
     node = registration.register(make_request(), token=token, now=LATER)

@@ -3,7 +3,7 @@ from typing import Any
 from django.test import Client
 from django.urls import reverse
 
-from nodes.models import BackendNode, ClusterEvent, NodeLabel
+from nodes.models import BackendNode, ClusterEvent, NodeLabel, NodeModel
 from tests.factories import NOW, make_node, make_pending, make_replica
 
 LIST = reverse("admin:nodes_backendnode_changelist")
@@ -53,6 +53,17 @@ def test_a_drain_tells_what_is_running_and_takes_a_reason_and_a_deadline(root: C
     node.refresh_from_db()
     assert node.drain_reason == "new fans"
     assert node.drain_deadline is not None
+
+
+def test_row_65_a_drain_counts_down_on_its_node_s_page(root: Client) -> None:
+    node = make_node(drain_requested_at=NOW, drain_requested_by="ada")
+    replica = make_replica(node, in_flight=3)
+    page = reverse("admin:nodes_backendnode_change", args=[node.pk])
+    assert "3 requests are still running." in root.get(page).content.decode()
+    NodeModel.objects.filter(pk=replica.pk).update(in_flight=0)
+    assert "No request is running." in root.get(page).content.decode()
+    BackendNode.objects.filter(pk=node.pk).update(drained_at=NOW)
+    assert "Empty since" in root.get(page).content.decode()
 
 
 def test_a_senseless_deadline_comes_back_with_the_preview(root: Client) -> None:

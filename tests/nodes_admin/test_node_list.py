@@ -136,7 +136,7 @@ def test_a_refresh_brings_the_callout_only_when_it_changed(root: Client) -> None
     ("seconds", "text", "tone"),
     [(12, "12 s ago", "good"), (45, "45 s ago", "warn"), (300, "5 min ago", "bad")],
 )
-def test_a_heartbeat_turns_amber_and_red_with_age(seconds: int, text: str, tone: str) -> None:
+def test_row_72_a_heartbeat_turns_amber_and_red(seconds: int, text: str, tone: str) -> None:
     age = displays.heartbeat(NOW - timedelta(seconds=seconds), now=NOW)
     assert (age.text, age.tone) == (text, tone)
 
