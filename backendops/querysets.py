@@ -150,9 +150,12 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
         return self.filter(state=OpState.DEAD)
 
     def touched_since(self, moment: datetime) -> Self:
-        """Written after it; those in doubt always, since looking again is not a change."""
+        """Written after it; those in doubt always, since looking again is not a change, and those
+        that fell silent, which nobody writes down."""
         doubt = Q(state__in=[OpState.UNCONFIRMED, OpState.CANCELLING])
-        return self.filter(Q(changed_at__gte=moment) | Q(progress_at__gte=moment) | doubt)
+        silent = Q(state=OpState.RUNNING, progress_at__lt=moment)
+        written = Q(changed_at__gte=moment) | Q(progress_at__gte=moment)
+        return self.filter(written | doubt | silent)
 
 
 class NodeBackendQuerySet(models.QuerySet["NodeBackend"]):

@@ -38,6 +38,7 @@ UPDATE backendops_pendingbackendop op
        total_bytes = CASE WHEN op.state = 'failed' THEN 0 ELSE op.total_bytes END,
        percentage = CASE WHEN op.state = 'failed' THEN 0 ELSE op.percentage END,
        progress_seq = CASE WHEN op.state = 'failed' THEN 0 ELSE op.progress_seq END,
+       progress_at = CASE WHEN op.state = 'failed' THEN NULL ELSE op.progress_at END,
        rate = 0
   FROM picked
  WHERE op.id = picked.id AND op.state IN ('queued', 'failed')
