@@ -11,6 +11,7 @@ import sys
 import time
 
 import nats
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from nodes.wire import InstallReply, subjects
@@ -20,7 +21,7 @@ MOST_AT_ONCE = 20  # between two breaths of the loop: no node tells much later t
 
 
 class Gale:
-    def __init__(self, client: nats.NATS, count: int, seconds: float) -> None:
+    def __init__(self, client: Client, count: int, seconds: float) -> None:
         self._client = client
         self._count = count
         self._seconds = seconds

@@ -1,6 +1,7 @@
 """An order for 1,000 nodes: how long until it is accepted, against bare INSERTs of its rows."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
@@ -40,7 +41,7 @@ def run() -> None:
     print(f"goal: under {GOAL:.0f} ms whatever the fleet")
 
 
-def _order(client: Client, wish: dict[str, object]) -> None:
+def _order(client: Client, wish: Mapping[str, object]) -> None:
     body = json.dumps({"verb": "install", "backend": "llama-cpp", **wish})
     reply = client.post("/api/operations", body, content_type="application/json")
     assert reply.status_code == 202, reply.content
