@@ -72,7 +72,9 @@ class DeleteNowView(OperationsView):
     )
     def post(self, request: Request, backend: str) -> Response:
         placed = self.place(Order.of(Verb.DELETE, backend=backend), EVERYONE)
-        roll = waiting.settled(placed.operation, within=settings.CLUSTER.answer_within)
+        roll = waiting.settled(
+            placed.operation, within=settings.CLUSTER.answer_within, now=timezone.now()
+        )
         if roll.failed:
             raise NodeRefused(roll.first_error)
         if roll.state == OperationState.SUCCEEDED:
