@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from scheduling.planning import filters
@@ -69,7 +68,7 @@ def _movable(draft: Draft, wish: Wish) -> dict[UUID, list[ReplicaView]]:
             if row.in_flight == 0:
                 found.setdefault(row.node, []).append(row)
     for rows in found.values():
-        rows.sort(key=lambda row: (_used(row), row.id.int))
+        rows.sort(key=lambda row: (row.used, row.id.int))
     return found
 
 
@@ -103,7 +102,7 @@ def _offer(
     if short > 0:
         return None
     needed = _needed(draft, victims, spare=-short)
-    return _Offer(spot=spot, victims=needed, newest=max(map(_used, needed)))
+    return _Offer(spot=spot, victims=needed, newest=max(row.used for row in needed))
 
 
 def _needed(draft: Draft, victims: list[ReplicaView], *, spare: int) -> tuple[ReplicaView, ...]:
@@ -116,8 +115,3 @@ def _needed(draft: Draft, victims: list[ReplicaView], *, spare: int) -> tuple[Re
         else:
             kept.append(row)
     return tuple(kept)
-
-
-def _used(row: ReplicaView) -> float:
-    moment: datetime | None = row.last_used or row.created_at
-    return moment.timestamp() if moment else 0.0

@@ -1,14 +1,28 @@
 """One node while a plan takes shape."""
 
-from nodes.states import ReplicaState
+from nodes.states import NodeType, ReplicaState
 from scheduling.planning.views import JobView, NodeView, ReplicaView
 from scheduling.planning.wishes import Wish
+
+UNLOADING = ReplicaState.UNLOADING.value  # plain text: compared with every row there is
 
 
 class Spot:
     """What is left of a node. Room only shrinks: what leaves is still there until it is gone."""
 
-    __slots__ = ("disk", "in_flight", "leaving", "live", "rows", "stamp", "taken", "view", "vram")
+    __slots__ = (
+        "closed",
+        "disk",
+        "in_flight",
+        "leaving",
+        "live",
+        "routable",
+        "rows",
+        "stamp",
+        "taken",
+        "view",
+        "vram",
+    )
 
     def __init__(self, view: NodeView) -> None:
         self.view = view
@@ -20,14 +34,11 @@ class Spot:
         self.taken: dict[str, set[int]] = {}  # model: its slots, including those of leavers
         self.live: dict[str, int] = {}  # model: its replicas that stay
         self.stamp = 0  # grows with every claim
-
-    @property
-    def closed(self) -> bool:
-        """Nothing new at all; filters.STATE says why."""
-        view = self.view
-        return not (
-            view.routable
-            and view.node_type == "backend"
+        self.routable = view.routable
+        # Nothing new at all; filters.STATE says why
+        self.closed = not (
+            self.routable
+            and view.node_type == NodeType.BACKEND
             and view.cordoned_at is None
             and view.quarantined_until is None
         )
@@ -46,12 +57,17 @@ class Spot:
         return next((index for index in range(self.view.slots) if index not in taken), None)
 
     def seat(self, replica: ReplicaView) -> None:
-        self.taken.setdefault(replica.model, set()).add(replica.slot)
-        if replica.state == ReplicaState.UNLOADING:
+        model = replica.model
+        taken = self.taken.get(model)
+        if taken is None:
+            self.taken[model] = {replica.slot}
+        else:
+            taken.add(replica.slot)
+        if replica.state == UNLOADING:
             self.leaving += replica.leaving
             return
         self.rows += 1
-        self.live[replica.model] = self.live.get(replica.model, 0) + 1
+        self.live[model] = self.live.get(model, 0) + 1
         self.in_flight += replica.in_flight
 
     def reserve(self, job: JobView, *, size: int) -> None:

@@ -1,6 +1,5 @@
 """How a model is doing: which of its replicas count, and for what."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -8,8 +7,12 @@ from uuid import UUID
 from clustermgr.lib.errors import InvalidInput
 from nodes.states import ReplicaState
 from scheduling.planning import wishes
-from scheduling.planning.views import JobView, Knobs, ModelView, NodeView, ReplicaView, RuleView
+from scheduling.planning.board import Board
+from scheduling.planning.spots import Spot
+from scheduling.planning.views import Knobs, ModelView, ReplicaView, RuleView
 from scheduling.planning.wishes import NO_RULE, Wish
+
+LOADED = ReplicaState.LOADED.value  # plain text: compared with every row there is
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,46 +53,36 @@ class Standing:
         return not limit or self.have < limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """What the standing of every model is judged with."""
-
-    nodes: Mapping[UUID, NodeView]
-    now: datetime
-    knobs: Knobs
-
-
-def judge(
-    model: ModelView, rows: Iterable[ReplicaView], jobs: Iterable[JobView], *, at: Moment
-) -> Standing:
+def judge(model: ModelView, board: Board, *, now: datetime, knobs: Knobs) -> Standing:
     """Sort a model's replicas by what they are good for."""
     standing = Standing(model=model)
     try:
         standing.wish = wishes.read(model)
     except InvalidInput as error:
         standing.unreadable = str(error)
+    trusted = now - knobs.doubt_for
     # In an order of their own: the same cluster must not be decided differently by chance
-    for row in sorted(rows, key=lambda row: row.id.int):
-        if row.state == ReplicaState.LOADED:
-            _sort(standing, row, at)
-    for job in jobs:
-        node = at.nodes.get(job.node)
-        if node is not None and node.routable and job.revision == model.revision:
+    for row, spot in sorted(board.seats.get(model.name, ()), key=lambda seat: seat[0].id.int):
+        if row.state == LOADED:
+            _sort(standing, row, spot, trusted=trusted)
+    for job in board.loads.get(model.name, ()):
+        at = board.spots.get(job.node)
+        if at is not None and at.routable and job.revision == model.revision:
             standing.coming.append(job.node)
     return standing
 
 
-def _sort(standing: Standing, row: ReplicaView, at: Moment) -> None:
-    node = at.nodes.get(row.node)
+def _sort(standing: Standing, row: ReplicaView, spot: Spot | None, *, trusted: datetime) -> None:
+    """`trusted`: who is in doubt since then may still turn out to be well."""
     if row.outdated_at is not None or _another_revision(standing.model, row):
         standing.outdated.append(row)
-    elif node is None or not node.routable:
-        if node is not None and node.drain_requested_at is not None:
+    elif spot is None or not spot.routable:
+        if spot is not None and spot.view.drain_requested_at is not None:
             standing.stranded.append(row)
     elif row.suspect_since is not None:
-        if at.now - row.suspect_since < at.knobs.doubt_for:
+        if row.suspect_since > trusted:
             standing.coming.append(row.node)
-    elif standing.wish is not None and not standing.wish.selector.matches(node.labels):
+    elif standing.wish is not None and not standing.wish.selector.matches(spot.view.labels):
         standing.misplaced.append(row)
     else:
         standing.serving.append(row)

@@ -58,12 +58,11 @@ class ReplicaView(NamedTuple):
     slot: int
     state: str = ReplicaState.LOADED
     in_flight: int = 0
-    last_used: datetime | None = None
+    used: float = 0.0  # when last, or when made; in seconds: a date takes longer to read than a row
     revision: str = ""
     suspect_since: datetime | None = None
     outdated_at: datetime | None = None
     cleanup_attempts: int = 0
-    created_at: datetime | None = None
 
     @property
     def key(self) -> str:

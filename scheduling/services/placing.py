@@ -86,7 +86,8 @@ def _decide(
     outcome = asked.one_more(draft, standing, cause=cause, node=node.pk if node else None)
     intents.unload(draft.unload, by=by, now=now)
     jobs = intents.load(draft.place, by=by, now=now)
-    return _Result(job=jobs[0] if jobs else None, refusal=_refusal(outcome))
+    job = LoadJob.objects.get(pk=jobs[0]) if jobs else None
+    return _Result(job=job, refusal=_refusal(outcome))
 
 
 def _joined(model_name: str, cause: Cause) -> LoadJob | None:

@@ -21,8 +21,8 @@ from tests.planning.made import GIB, NOW, ident, job, model, node, replica
 MODELS = ("llama", "qwen", "phi", "bert")
 SELECTORS = ("", "", "", "", "tier=fast", "tier in (fast,slow)", "!spot", "no=where", "tier=(")
 SIZES = (8 * GIB, 8 * GIB, 2 * GIB, 16 * GIB, None)
-LONG_AGO = NOW - timedelta(hours=1)
-moments = st.sampled_from([LONG_AGO, LONG_AGO, NOW - timedelta(seconds=10), NOW, None])
+AGES = (timedelta(hours=1), timedelta(hours=1), timedelta(seconds=10), timedelta(0))
+moments = st.sampled_from([(NOW - age).timestamp() for age in AGES])
 
 
 def mostly(usual: Any, *others: Any) -> Any:
@@ -95,8 +95,7 @@ def replicas(draw: st.DrawFn, on: NodeView, name: str, slot: int) -> ReplicaView
         slot,
         state=draw(mostly(ReplicaState.LOADED, *ReplicaState)),
         in_flight=draw(st.sampled_from([0, 0, 1, 3])),
-        last_used=draw(moments),
-        created_at=NOW - timedelta(hours=2),
+        used=draw(moments),
         revision=draw(mostly("r1", "r2", "")),
         suspect_since=draw(rarely),
         outdated_at=draw(rarely),

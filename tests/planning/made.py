@@ -44,7 +44,7 @@ def replica(on: NodeView, model: str = "llama", slot: int = 0, **changes: Any) -
         "node": on.id,
         "model": model,
         "slot": slot,
-        "last_used": NOW,
+        "used": NOW.timestamp(),
         "revision": "r1",
     }
     return ReplicaView(**{**values, **changes})

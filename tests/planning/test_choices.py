@@ -9,7 +9,7 @@ from scheduling.planning.plans import Plan
 from scheduling.states import Cause, Strategy
 from tests.planning.made import GIB, NOW, cluster, job, model, node, plan, replica, wanted
 
-LONG_AGO = NOW - timedelta(hours=1)
+LONG_AGO = (NOW - timedelta(hours=1)).timestamp()
 
 
 def where(done: Plan) -> list[str]:
@@ -139,9 +139,9 @@ def test_a_burst_respects_the_maximum_and_is_no_news_when_there_is_no_room() -> 
 def test_idle_replicas_leave_down_to_the_minimum_the_worst_first() -> None:
     nodes = [node("a", slots=2), node("b", cordoned_at=NOW)]
     rows = [
-        replica(nodes[0], last_used=LONG_AGO),
-        replica(nodes[0], slot=1, last_used=LONG_AGO),
-        replica(nodes[1], last_used=LONG_AGO),
+        replica(nodes[0], used=LONG_AGO),
+        replica(nodes[0], slot=1, used=LONG_AGO),
+        replica(nodes[1], used=LONG_AGO),
     ]
     done = plan(cluster(*nodes, models=[model(rule=wanted(1))], replicas=rows))
     assert gone(done) == [("b", 0, Cause.IDLE), ("a", 1, Cause.IDLE)]
@@ -149,7 +149,7 @@ def test_idle_replicas_leave_down_to_the_minimum_the_worst_first() -> None:
 
 def test_nobody_asks_for_it_any_more_and_zero_is_enough() -> None:
     on = node()
-    rows = [replica(on, last_used=LONG_AGO)]
+    rows = [replica(on, used=LONG_AGO)]
     models = [model(rule=wanted(0, max_replicas=2))]
     assert gone(plan(cluster(on, models=models, replicas=rows))) == [("gpu-1", 0, Cause.IDLE)]
     unmanaged = [model(rule=wanted(0))]
@@ -159,15 +159,15 @@ def test_nobody_asks_for_it_any_more_and_zero_is_enough() -> None:
 def test_the_last_idle_one_beside_busy_ones_stays() -> None:
     nodes = [node("a"), node("b")]
     rows = [
-        replica(nodes[0], in_flight=1, last_used=LONG_AGO),
-        replica(nodes[1], last_used=LONG_AGO),
+        replica(nodes[0], in_flight=1, used=LONG_AGO),
+        replica(nodes[1], used=LONG_AGO),
     ]
     assert plan(cluster(*nodes, models=[model(rule=wanted(1))], replicas=rows)).unload == ()
 
 
 def test_pinned_replicas_do_not_leave_for_idleness() -> None:
     on = node(slots=2)
-    rows = [replica(on, last_used=LONG_AGO), replica(on, slot=1, last_used=LONG_AGO)]
+    rows = [replica(on, used=LONG_AGO), replica(on, slot=1, used=LONG_AGO)]
     rule = wanted(1, pinned=True)
     assert plan(cluster(on, models=[model(rule=rule)], replicas=rows)).unload == ()
 
@@ -237,9 +237,9 @@ def test_eviction_sends_away_the_fewest_and_the_longest_unused() -> None:
     crowded, roomy = node("a", available_vram=0), node("b", available_vram=0)
     small, big = model("small", vram_bytes=4 * GIB), model("big", vram_bytes=20 * GIB)
     rows = [
-        replica(crowded, "small", last_used=LONG_AGO),
-        replica(crowded, "big", last_used=LONG_AGO),
-        replica(roomy, "big", last_used=NOW),
+        replica(crowded, "small", used=LONG_AGO),
+        replica(crowded, "big", used=LONG_AGO),
+        replica(roomy, "big", used=NOW.timestamp()),
     ]
     hungry = model(rule=wanted(1), vram_bytes=8 * GIB)
     done = plan(cluster(crowded, roomy, models=[hungry, small, big], replicas=rows))

@@ -41,7 +41,7 @@ def test_a_missing_replica_becomes_a_slot_a_job_and_a_decision(
     )
     assert (decision.job, decision.node) == (job, node)
     assert decision.verdicts[0]["fits"]
-    assert ("scheduling.run_job", job.pk) in queued
+    assert queued == [("scheduling.send_out",)]
     assert ClusterEvent.objects.filter(kind="replica.load_decided").exists()
 
 
@@ -69,29 +69,29 @@ def test_an_idle_replica_too_many_begins_to_leave(
         reconciling.tick(now=NOW)
     leaver = NodeModel.objects.get(state=ReplicaState.UNLOADING)
     assert leaver.replica_index == 1
-    assert ("scheduling.stop_replica", str(leaver.pk)) in queued
+    assert queued == [("scheduling.send_out",)]
 
 
-def test_a_quiet_tick_takes_eight_statements_however_large_the_cluster() -> None:
+def test_a_quiet_tick_takes_five_statements_however_large_the_cluster() -> None:
     make_model()
     make_rule(min_replicas=20)
     for number in range(20):
         node = make_node(f"gpu-{number}")
         labels.replace_admin(node, {"tier": "fast"}, by="tests", now=NOW)
         make_replica(node, config_revision="r1")
-    assert _statements() == 8
+    assert _statements() == 5
 
 
-def test_what_a_tick_writes_does_not_grow_with_what_it_places() -> None:
+def test_a_busy_tick_takes_eight_statements_at_most_however_much_it_places() -> None:
     counts = [_statements_for(number) for number in (2, 9)]
-    assert counts[0] == counts[1]
+    assert counts[0] == counts[1] <= 8
 
 
 def _statements_for(number: int) -> int:
-    make_model(f"m{number}")
+    make_model(f"m{number}", vram_bytes=GIB)
     make_rule(f"m{number}", min_replicas=number)
     for each in range(number):
-        make_node(f"n{number}-{each}")
+        make_node(f"n{number}-{each}", **vram())
     seen = _statements()
     assert LoadJob.objects.filter(model_name=f"m{number}").count() == number
     return seen
