@@ -1,4 +1,4 @@
-"""Many rows into one picture for a plan: four statements at any size.
+"""Many rows into one picture for a plan: five statements at any size.
 
 Said in SQL, because a tick reads thousands of rows and making model instances, or even converting
 each value as the ORM does, takes longer than the reading. Bytes come as whole numbers, moments
@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection
 
+from nodes.services import offers
 from nodes.states import LABEL_PRECEDENCE
 from nodes.taints import Taint
 from scheduling.planning.views import (
@@ -33,6 +34,9 @@ SELECT node.id, node.name, node.node_type, node.approved_at, node.liveness,
        least(node.vram_budget_bytes, 9223372036854775807)::bigint,
        least(node.total_disk, 9223372036854775807)::bigint,
        least(node.available_disk, 9223372036854775807)::bigint,
+       least(node.total_ram, 9223372036854775807)::bigint,
+       least(node.available_ram, 9223372036854775807)::bigint,
+       node.capability,
        label.pairs, taint.triples
   FROM nodes_backendnode node
   LEFT JOIN (
@@ -67,8 +71,10 @@ SELECT id, node_id, model_name, replica_index, config_revision, state,
 MODELS = """
 SELECT coalesce(model.model_name, rule.model_name),
        model.config_revision, model.backend,
-       CASE WHEN model.size_bytes >= 0 THEN least(model.size_bytes, 9223372036854775807)::bigint END,
-       CASE WHEN model.vram_bytes >= 0 THEN least(model.vram_bytes, 9223372036854775807)::bigint END,
+       CASE WHEN model.size_bytes >= 0
+            THEN least(model.size_bytes, 9223372036854775807)::bigint END,
+       CASE WHEN model.vram_bytes >= 0
+            THEN least(model.vram_bytes, 9223372036854775807)::bigint END,
        model.concurrency_group, model.failures, model.retry_at, model.last_error,
        rule.selector, rule.tolerations::json, rule.min_replicas, rule.max_replicas, rule.spread_all,
        rule.pinned, rule.priority, rule.strategy,
@@ -111,12 +117,14 @@ Row = tuple[Any, ...]
 
 def take() -> ClusterView:
     """The cluster as it is in this transaction."""
-    nodes, models, replicas, jobs = (_rows(*statement) for statement in READING)
+    nodes, definitions, replicas, jobs = (_rows(*statement) for statement in READING)
+    models = tuple(map(_model, definitions))
     return ClusterView(
         nodes=tuple(map(_node, nodes)),
-        models=tuple(map(_model, models)),
+        models=models,
         replicas=tuple(map(ReplicaView._make, replicas)),
         jobs=tuple(map(JobView._make, jobs)),
+        offers=offers.limited({model.backend for model in models if model.backend}),
     )
 
 

@@ -10,7 +10,6 @@ from scheduling.planning.spots import Spot
 from scheduling.planning.views import ClusterView, JobView, ReplicaView
 from scheduling.planning.wishes import PoolKey, Wish
 
-
 Seat = tuple[ReplicaView, Spot | None]  # None: its node is not there any more
 
 
@@ -20,6 +19,7 @@ class Board:
     def __init__(self, view: ClusterView) -> None:
         nodes = sorted(view.nodes, key=lambda node: node.name)
         self.spots = {node.id: Spot(node) for node in nodes}
+        self.offers = view.offers
         self.models = {model.name: model for model in view.models}
         self.seats: defaultdict[str, list[Seat]] = defaultdict(list)  # model: what it has
         self.loads: defaultdict[str, list[JobView]] = defaultdict(list)  # model: what is under way
@@ -39,6 +39,10 @@ class Board:
             found = tuple(spot for spot in self._opened() if filters.allows(spot, wish))
             self._pools[wish.pool] = found
         return found
+
+    def meant(self, wish: Wish) -> tuple[Spot, ...]:
+        """The nodes that its rule means, whether or not its backend can come there."""
+        return tuple(spot for spot in self._opened() if filters.meant(spot, wish))
 
     def order(self, wish: Wish) -> Order:
         """The pool, best first, for models that differ in nothing but their size."""

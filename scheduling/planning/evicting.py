@@ -14,6 +14,8 @@ from scheduling.planning.wishes import Wish
 from scheduling.planning.words import count
 from scheduling.states import Cause
 
+MEMORY = {Kind.VRAM, Kind.RAM}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
@@ -31,6 +33,9 @@ class _Offer:
 def make_room(draft: Draft, wish: Wish, *, spots: Sequence[Spot] | None = None) -> str:
     """Begin to make room, or wait for what is leaving already; "" when nothing can be done.
 
+    Memory is all that unloading frees: VRAM, or RAM where there is no GPU. Files stay on the disk,
+    and a slot belongs to its own model.
+
     While anything leaves a node of the pool nobody else is sent away: what it frees is known
     only when the node reports it, and two at once would evict more than they need.
     """
@@ -38,9 +43,9 @@ def make_room(draft: Draft, wish: Wish, *, spots: Sequence[Spot] | None = None) 
     crowded = {spot: _lacks(spot, wish) for spot in pool}
     for spot, lacks in crowded.items():
         # The disk may have become too small since: still it is this one we have begun to empty
-        if spot.leaving and Kind.VRAM in lacks and lacks <= {Kind.VRAM, Kind.DISK}:
+        if spot.leaving and lacks & MEMORY and lacks <= MEMORY | {Kind.DISK}:
             return f"{spot.view.name} is unloading: what it frees is known in a moment."
-    tight = [spot for spot, lacks in crowded.items() if lacks == {Kind.VRAM}]
+    tight = [spot for spot, lacks in crowded.items() if lacks and lacks <= MEMORY]
     if not tight:
         return ""
     movable = _movable(draft, wish)

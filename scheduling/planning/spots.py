@@ -13,9 +13,11 @@ class Spot:
     __slots__ = (
         "closed",
         "disk",
+        "gpu",
         "in_flight",
         "leaving",
         "live",
+        "reachable",
         "routable",
         "rows",
         "stamp",
@@ -26,7 +28,9 @@ class Spot:
 
     def __init__(self, view: NodeView) -> None:
         self.view = view
-        self.vram = view.available_vram
+        # Without a GPU models live in RAM
+        self.gpu = view.total_vram > 0
+        self.vram = view.available_vram if self.gpu else view.available_ram
         self.disk = view.available_disk
         self.in_flight = 0
         self.rows = 0  # replicas that stay
@@ -34,7 +38,7 @@ class Spot:
         self.taken: dict[str, set[int]] = {}  # model: its slots, including those of leavers
         self.live: dict[str, int] = {}  # model: its replicas that stay
         self.stamp = 0  # grows with every claim
-        self.routable = view.routable
+        self.reachable, self.routable = view.reachable, view.routable
         # Nothing new at all; filters.STATE says why
         self.closed = not (
             self.routable
@@ -78,9 +82,10 @@ class Spot:
             self.taken.setdefault(job.model, set()).add(job.slot)
 
     def take(self, wish: Wish, index: int) -> None:
+        size = 0 if wish.name in self.taken else wish.model.size_bytes or 0
         self.taken.setdefault(wish.name, set()).add(index)
         self.live[wish.name] = self.live.get(wish.name, 0) + 1
         self.rows += 1
         self.vram -= wish.vram or 0
-        self.disk -= wish.model.size_bytes or 0
+        self.disk -= size
         self.stamp += 1

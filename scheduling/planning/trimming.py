@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduling.planning.drafts import Draft
+from scheduling.planning.plans import Cancel
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import ReplicaView
 from scheduling.states import Cause
@@ -30,14 +31,15 @@ def trim(draft: Draft, standing: Standing) -> None:
 
 
 def _outdated(draft: Draft, standing: Standing) -> None:
-    """Once their replacements serve, or when there is no room for these beside them."""
+    """Once their replacements serve; one by one when there is no room for these beside them."""
     if standing.waiting:
         return
-    replaced = len(standing.serving) >= _floor(standing)
-    if replaced or standing.short:
-        reason = "Its model was edited since it was loaded."
-        for row in _resting(standing.outdated):
-            draft.stop(standing, row, Cause.REPLACE, reason)
+    rows = _resting([*standing.outdated, *standing.lost])
+    if len(standing.serving) < _floor(standing):
+        alone = standing.short and not standing.coming and not standing.leaving
+        rows = rows[:1] if alone else []
+    for row in rows:
+        draft.stop(standing, row, Cause.REPLACE, "Its model was edited since it was loaded.")
 
 
 def _misplaced(draft: Draft, standing: Standing) -> None:
@@ -58,12 +60,27 @@ def _doubled(draft: Draft, standing: Standing) -> None:
 
 
 def _above_maximum(draft: Draft, standing: Standing) -> None:
+    """Loads first: whoever is not there yet is missed by nobody."""
     rule = standing.rule
-    excess = standing.have - rule.max_replicas if rule.max_replicas else 0
+    excess = standing.running - rule.max_replicas if rule.max_replicas else 0
+    if excess <= 0:
+        return
+    excess -= _give_up(draft, standing, min(excess, standing.have - rule.min_replicas))
     # Those on their way are not there yet: leaving now would break the minimum
     number = min(excess, len(standing.serving) - rule.min_replicas)
     for row in _worst(draft, _resting(standing.serving), number):
         draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
+
+
+def _give_up(draft: Draft, standing: Standing, number: int) -> int:
+    """Cancel the youngest loads; says how many."""
+    jobs = sorted(standing.loads, key=lambda job: -job.id)[: max(number, 0)]
+    for job in jobs:
+        standing.loads.remove(job)
+        standing.coming.remove(job.node)
+        reason = f"More than {standing.rule.max_replicas} replicas run or load."
+        draft.cancel.append(Cancel(job=job.id, model=job.model, reason=reason))
+    return len(jobs)
 
 
 def _idle(draft: Draft, standing: Standing) -> None:

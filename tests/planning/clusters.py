@@ -1,10 +1,12 @@
 """What hypothesis may make up about clusters."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
+from nodes.builds import Offer
 from nodes.states import Liveness, NodeType, ReplicaState, TaintEffect
 from nodes.taints import Taint
 from scheduling.planning.views import (
@@ -51,6 +53,9 @@ def nodes(draw: st.DrawFn, name: str) -> NodeView:
         vram_budget=draw(mostly(0, min(total, 4 * GIB))),
         total_disk=draw(st.sampled_from([0, 100 * GIB])),
         available_disk=draw(st.sampled_from([90 * GIB, 90 * GIB, 5 * GIB, 0])),
+        total_ram=draw(st.sampled_from([0, 64 * GIB])),
+        available_ram=draw(st.sampled_from([4 * GIB, 32 * GIB])),
+        capability=draw(mostly("nvidia-cuda-12", "amd", "")),
         labels=draw(st.sampled_from([{}, {"tier": "fast"}, {"tier": "slow"}, {"spot": "1"}])),
         taints=draw(mostly((), (taint,))),
     )
@@ -109,6 +114,16 @@ def slots_of(on: NodeView) -> Any:
 
 
 @st.composite
+def offers(draw: st.DrawFn, fleet: list[NodeView]) -> dict[str, Offer]:
+    """Now and then the one backend of all models is not for every node."""
+    if draw(mostly(True, False)):
+        return {}
+    some = st.frozensets(st.sampled_from([one.id for one in fleet]))
+    builds = st.sampled_from([frozenset[str](), frozenset({"nvidia"})])
+    return {"reference": Offer(installed=draw(some), told=draw(some), builds=draw(builds))}
+
+
+@st.composite
 def clusters(draw: st.DrawFn) -> ClusterView:
     fleet = [draw(nodes(f"gpu-{number}")) for number in range(draw(st.integers(1, 5)))]
     rows: list[ReplicaView] = []
@@ -133,7 +148,11 @@ def clusters(draw: st.DrawFn) -> ClusterView:
                 )
     known = [draw(models(name)) for name in MODELS if draw(mostly(True, False))]
     return ClusterView(
-        nodes=tuple(fleet), models=tuple(known), replicas=tuple(rows), jobs=tuple(jobs)
+        nodes=tuple(fleet),
+        models=tuple(known),
+        replicas=tuple(rows),
+        jobs=tuple(jobs),
+        offers=draw(offers(fleet)),
     )
 
 
@@ -143,7 +162,8 @@ def shuffled(view: ClusterView, seed: Any) -> ClusterView:
     def mixed(rows: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(sorted(rows, key=lambda row: ident(seed, repr(row))))
 
-    return ClusterView(
+    return replace(
+        view,
         nodes=mixed(view.nodes),
         models=mixed(view.models),
         replicas=mixed(view.replicas),

@@ -3,9 +3,11 @@ from typing import Any
 
 import pytest
 
+from nodes.builds import Offer
 from nodes.states import Liveness, ReplicaState, TaintEffect
 from nodes.taints import Taint
 from scheduling.planning.plans import Plan
+from scheduling.planning.views import RuleView
 from scheduling.states import Cause, Strategy
 from tests.planning.made import GIB, NOW, cluster, job, model, node, plan, replica, wanted
 
@@ -268,3 +270,62 @@ def test_a_lowered_limit_gives_no_slot_away_while_too_many_run() -> None:
     on = node(slots=1)
     rows = [replica(on, slot=3)]
     assert plan(cluster(on, models=[model(rule=wanted(2))], replicas=rows)).place == ()
+
+
+def test_a_node_without_gpu_takes_it_into_its_ram_and_only_when_no_gpu_can() -> None:
+    plain = node("cpu", total_vram=0, available_vram=0, total_ram=64 * GIB, available_ram=60 * GIB)
+    busy, other = node("gpu"), model("other")
+    models = [model(vram_bytes=8 * GIB, rule=wanted(2)), other]
+    rows = [replica(busy, "other", in_flight=2)]
+    assert where(plan(cluster(plain, busy, models=models, replicas=rows))) == ["gpu", "cpu"]
+
+
+def test_eviction_makes_room_in_ram_where_there_is_no_gpu() -> None:
+    on = node("cpu", total_vram=0, available_vram=0, total_ram=64 * GIB, available_ram=2 * GIB)
+    idle = model("idle", vram_bytes=8 * GIB)
+    models = [model(vram_bytes=8 * GIB, rule=wanted(1)), idle]
+    done = plan(cluster(on, models=models, replicas=[replica(on, "idle", used=LONG_AGO)]))
+    assert gone(done) == [("cpu", 0, Cause.EVICTED)]
+
+
+def test_a_second_replica_needs_no_second_copy_of_the_files() -> None:
+    on = node(slots=2, total_disk=100 * GIB, available_disk=5 * GIB)
+    models = [model(size_bytes=40 * GIB, rule=wanted(2))]
+    assert where(plan(cluster(on, models=models, replicas=[replica(on)]))) == ["gpu-1"]
+
+
+def test_one_on_every_node_tells_of_a_node_where_its_backend_cannot_come() -> None:
+    able, unable = node("a"), node("b")
+    here, both = frozenset({able.id}), frozenset({able.id, unable.id})
+    offers = {"reference": Offer(installed=here, told=both, builds=frozenset())}
+    spread = RuleView(spread_all=True)
+    done = plan(cluster(able, unable, models=[model(rule=spread)], offers=offers))
+    assert where(done) == ["a"]
+    assert done.starved[0].smallest_fix == "install the backend reference on b"
+
+
+def test_draining_at_the_maximum_lets_the_old_one_go_first() -> None:
+    leaving, staying, free = node("a", drain_requested_at=NOW), node("b"), node("c")
+    models = [model(rule=wanted(2, max_replicas=2))]
+    rows = [replica(leaving), replica(staying)]
+    done = plan(cluster(leaving, staying, free, models=models, replicas=rows))
+    assert gone(done) == [("a", 0, Cause.DRAIN)]
+    assert [(one.node_name, one.cause) for one in done.place] == [("c", Cause.DRAIN)]
+
+
+def test_at_the_maximum_the_next_old_one_stays_while_a_replacement_loads() -> None:
+    nodes = [node(name) for name in "abc"]
+    models = [model(revision="r2", rule=wanted(3, max_replicas=3))]
+    rows = [replica(nodes[0]), replica(nodes[1])]
+    loading = [job(nodes[2], revision="r2")]
+    done = plan(cluster(*nodes, models=models, replicas=rows, jobs=loading))
+    assert (done.place, done.unload) == ((), ())
+    assert "One after the other" in done.held[0].reason
+
+
+def test_who_answers_requests_is_not_stopped_for_its_replacement() -> None:
+    on, other = node("a"), node("b")
+    models = [model(revision="r2", rule=wanted(1, max_replicas=1))]
+    done = plan(cluster(on, other, models=models, replicas=[replica(on, in_flight=1)]))
+    assert (done.place, done.unload) == ((), ())
+    assert "answer requests" in done.held[0].reason
