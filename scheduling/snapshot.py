@@ -131,7 +131,8 @@ def take() -> ClusterView:
 def _rows(statement: str, values: dict[str, Any]) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        return cursor.fetchall()
+        rows: list[Row] = cursor.fetchall()
+        return rows
 
 
 def _node(row: Row) -> NodeView:

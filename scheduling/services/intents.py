@@ -65,7 +65,7 @@ def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
 
 
 def _written(statement: str, values: dict[str, Any], *, by: str, now: datetime) -> list[Any]:
-    common = {"by": by[:150], "now": now, "request": request_id.get()}
+    common: dict[str, Any] = {"by": by[:150], "now": now, "request": request_id.get()}
     with connection.cursor() as cursor:
         cursor.execute(statement, {**values, **common})
         return [found for (found,) in cursor.fetchall()]
