@@ -110,3 +110,38 @@ SELECT node_id, %(now)s, %(now)s, '' FROM unnest(%(nodes)s::uuid[]) AS told (nod
    SET observed_at = EXCLUDED.observed_at, asked_at = EXCLUDED.asked_at, error = ''
  WHERE known.observed_at IS NULL OR known.observed_at <= EXCLUDED.observed_at
 """
+
+# Of some backends those that are not for every node: no gallery has them, or only builds for
+# certain hardware. A name may stand for builds (a meta backend), be one of them, or be an alias.
+# Silent while no gallery was read.
+LIMITED = """
+WITH build AS (
+    SELECT entry.name AS meta, entry.alias, one.key AS capability, one.value AS name
+      FROM backendops_gallerybackend entry, jsonb_each_text(entry.capabilities) one
+), wanted AS (
+    SELECT DISTINCT name FROM unnest(%(names)s::text[]) AS one (name)
+     WHERE EXISTS (SELECT FROM backendops_gallerybackend)
+), offered AS (
+    SELECT wanted.name, build.capability, build.name AS build
+      FROM wanted JOIN build ON wanted.name IN (build.meta, build.alias, build.name)
+    UNION
+    SELECT wanted.name, coalesce(build.capability, %(plain)s), entry.name
+      FROM wanted
+      JOIN backendops_gallerybackend entry
+        ON wanted.name IN (entry.name, entry.alias) AND entry.capabilities = '{}'
+      LEFT JOIN build ON build.name = entry.name
+), limited AS (
+    SELECT wanted.name,
+           coalesce(array_agg(DISTINCT offered.capability)
+                    FILTER (WHERE offered.capability IS NOT NULL), '{}') AS builds,
+           array_agg(DISTINCT offered.build) AS names
+      FROM wanted LEFT JOIN offered USING (name)
+     GROUP BY wanted.name
+    HAVING NOT coalesce(bool_or(offered.capability = %(plain)s), false)
+)
+SELECT limited.name, limited.builds,
+       (SELECT array_agg(DISTINCT here.node_id) FROM backendops_nodebackend here
+         WHERE here.name = limited.name OR here.name = ANY(limited.names)),
+       (SELECT array_agg(node_id) FROM backendops_nodeinventory WHERE observed_at IS NOT NULL)
+  FROM limited
+"""

@@ -27,6 +27,12 @@ def reconcile() -> None:
     reconciling.tick(now=timezone.now())
 
 
+@shared_task(name="scheduling.send_out", ignore_result=True)
+def send_out() -> None:
+    """Ring for what a plan has just written down."""
+    reaping.send_out(now=timezone.now())
+
+
 @shared_task(name="scheduling.run_job", ignore_result=True)
 def run_job(job_id: int) -> None:
     """Bring one replica up."""

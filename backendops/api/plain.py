@@ -1,6 +1,7 @@
 """What LocalAI's own clients ask for without /api: lists in its words, and one delete."""
 
 from django.conf import settings
+from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 

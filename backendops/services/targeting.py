@@ -12,12 +12,12 @@ from backendops.querysets import any_of
 from backendops.states import Verb
 from clustermgr.lib.errors import Conflict, NotFound
 from clustermgr.lib.text import uuid_in
+from nodes.builds import PLAIN, suits
 from nodes.models import BackendNode
 from nodes.querysets import BackendNodeQuerySet
 from nodes.states import Facts, Liveness, NodeStatus, NodeType, status_of
 
 NEEDS_IT = (Verb.UPGRADE, Verb.REINSTALL, Verb.DELETE)  # pointless where it is not installed
-PLAIN = "default"  # the capability of a build that runs anywhere
 
 
 class NoEligibleNode(Conflict):
@@ -214,18 +214,12 @@ def _not_there(node: Node, order: Order, known: _Known) -> str:
 
 def _wrong_hardware(node: Node, order: Order, known: _Known) -> str:
     mine = node.capability or PLAIN
-    if known.builds is not None and not _fits(mine, known.builds):
+    if known.builds is not None and not suits(mine, among=known.builds):
         return f"{order.backend} has no build for {mine} ({node.name})."
-    if known.built_for and not _fits(mine, dict.fromkeys(known.built_for, "")):
+    if known.built_for and not suits(mine, among=known.built_for):
         wanted = ", ".join(sorted(known.built_for))
         return f"{order.backend} is built for {wanted}; {node.name} is {mine}."
     return ""
-
-
-def _fits(capability: str, builds: dict[str, str]) -> bool:
-    """Exactly, by family (nvidia-cuda-12 is nvidia), or by a build that runs anywhere."""
-    family = capability.split("-")[0]
-    return bool({capability, family, PLAIN} & builds.keys())
 
 
 def _nobody(order: Order, skipped: Sequence[Skipped]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from scheduling.planning.board import Board
-from scheduling.planning.plans import Held, Place, Plan, Starved, Unload
+from scheduling.planning.plans import Cancel, Held, Place, Plan, Starved, Unload
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import Knobs, ReplicaView
 from scheduling.states import Cause
@@ -21,15 +21,17 @@ class Draft:
     knobs: Knobs
     place: list[Place] = field(default_factory=list)
     unload: list[Unload] = field(default_factory=list)
+    cancel: list[Cancel] = field(default_factory=list)
     starved: list[Starved] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
 
     def stop(self, standing: Standing, row: ReplicaView, cause: Cause, reason: str) -> None:
         """Let a replica go; from now on nobody counts on it."""
-        for group in (standing.serving, standing.misplaced, standing.outdated):
+        for group in standing.groups:
             if row in group:
                 group.remove(row)
+        standing.leaving += 1
         self.board.leave(row)
         self.unload.append(
             Unload(
@@ -52,6 +54,7 @@ class Draft:
         return Plan(
             place=tuple(self.place),
             unload=tuple(self.unload),
+            cancel=tuple(self.cancel),
             starved=tuple(self.starved),
             held=tuple(self.held),
             recovered=tuple(self.recovered),

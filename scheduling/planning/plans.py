@@ -58,6 +58,15 @@ class Unload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Give that load up."""
+
+    job: int
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starved:
     """A rule that cannot be kept: why, since when, and what would help."""
 
@@ -87,6 +96,7 @@ class Plan:
 
     place: tuple[Place, ...] = ()
     unload: tuple[Unload, ...] = ()
+    cancel: tuple[Cancel, ...] = ()
     starved: tuple[Starved, ...] = ()
     held: tuple[Held, ...] = ()
     recovered: tuple[str, ...] = ()  # models whose rule was starved and is kept again

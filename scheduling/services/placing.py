@@ -87,14 +87,15 @@ def _decide(
         return _Result(job=running)
     if cause == Cause.REQUEST and _serves(model_name):
         return _Result(refusal=AlreadyServing(f"{model_name} is loaded."))
-    draft = deciding.begin(snapshot.take(), now=now, knobs=knobs(settings.CLUSTER))
+    draft = deciding.begin(snapshot.take(now=now), now=now, knobs=knobs(settings.CLUSTER))
     standing = draft.standings.get(model_name)
     if standing is None or not standing.model.defined:
         return _Result(refusal=NotFound(f"Nobody has defined how {model_name} is loaded."))
     outcome = asked.one_more(draft, standing, cause=cause, node=node.pk if node else None)
     intents.unload(draft.unload, by=by, now=now)
     jobs = intents.load(draft.place, by=by, now=now)
-    return _Result(job=jobs[0] if jobs else None, refusal=_refusal(outcome))
+    job = LoadJob.objects.get(pk=jobs[0]) if jobs else None
+    return _Result(job=job, refusal=_refusal(outcome))
 
 
 def _joined(model_name: str, cause: Cause) -> LoadJob | None:
