@@ -125,7 +125,7 @@ class ClusterSettings:
     load_within_at_most: timedelta = timedelta(hours=6)
     jobs_reap_every: timedelta = timedelta(seconds=10)
     # What workers really run: how often they are asked, and how long an unknown process may stay
-    observe_every: timedelta = timedelta(seconds=30)
+    observe_every: timedelta = timedelta(seconds=10)
     stray_grace: timedelta = timedelta(minutes=2)
     # The record of operations: what ended and was dismissed is kept for this long
     keep_history_for: timedelta = timedelta(days=365)

@@ -5,14 +5,19 @@ from typing import Any
 from uuid import UUID
 
 from clustermgr.lib.queue import after_commit
-from scheduling.services import hunger
+from scheduling.services import hunger, ringing
 
 
 def on_replica_unloading(replica_id: UUID, **_: Any) -> None:
     after_commit("scheduling.stop_replica", str(replica_id))
 
 
+def on_service_lost(**_: Any) -> None:
+    """What the floor is short of is looked for at once."""
+    ringing.reconcile_soon()
+
+
 def on_capacity_changed(**_: Any) -> None:
     """What did not fit may fit now: nobody waits for the end of a pause, nor for the clock."""
     if hunger.try_again(now=datetime.now(UTC)):
-        after_commit("scheduling.reconcile")
+        ringing.reconcile_soon()

@@ -49,6 +49,7 @@ REPLICA = (
     "config_revision",
     "suspect_since",
     "outdated_at",
+    "withdrawn_at",
     "cleanup_attempts",
     "created_at",
 )
@@ -61,6 +62,7 @@ JOB = (
     "state",
     "reserved_vram",
     "reservation_ended_at",
+    "replaces_id",
 )
 RULE = (
     "selector",
@@ -76,7 +78,7 @@ RULE = (
     "unsatisfiable_reason",
 )
 MODEL = ("config_revision", "backend", "size_bytes", "vram_bytes", "concurrency_group")
-TRIES = ("failures", "retry_at", "last_error")
+TRIES = ("failures", "retry_at", "last_error", "rolling_replicas")
 STRENGTH = {source.value: -place for place, source in enumerate(LABEL_PRECEDENCE)}
 
 
@@ -151,5 +153,6 @@ def _model(row: dict[str, Any], rule: RuleView | None) -> ModelView:
         failures=row["failures"],
         retry_at=row["retry_at"],
         last_error=row["last_error"],
+        rolling=row["rolling_replicas"],
         rule=rule,
     )

@@ -42,6 +42,8 @@ class NodeModel(models.Model):
     suspect_since = models.DateTimeField(null=True, blank=True)
     # Its model was edited since: it serves nobody, and is replaced
     outdated_at = models.DateTimeField(null=True, blank=True)
+    # It gets no new requests: its node can be emptied of it, or what it was moved to serves
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
     cleanup_error = models.TextField(blank=True)
     cleanup_attempts = models.PositiveIntegerField(default=0)
     cleanup_next_retry_at = models.DateTimeField(null=True, blank=True)

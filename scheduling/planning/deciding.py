@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from scheduling.planning import board as boards
-from scheduling.planning import filling, trimming
+from scheduling.planning import filling, rolling, trimming
 from scheduling.planning.board import Board
 from scheduling.planning.drafts import Draft
 from scheduling.planning.plans import Plan
@@ -18,7 +18,10 @@ def plan(view: ClusterView, *, now: datetime, knobs: Knobs) -> Plan:
         draft.standings.values(), key=lambda one: (-one.rule.priority, one.model.name)
     )
     for standing in standings:
-        filling.keep_floor(draft, standing)
+        if standing.model.rolling:
+            rolling.turn(draft, standing)
+        if not standing.old or standing.wish is None:
+            filling.keep_floor(draft, standing)
     for standing in standings:
         trimming.trim(draft, standing)
     for standing in standings:

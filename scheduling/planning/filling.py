@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
+from uuid import UUID
 
 from scheduling.planning import evicting, explaining, filters, picking
 from scheduling.planning.drafts import Draft
@@ -36,14 +37,14 @@ def keep_floor(draft: Draft, standing: Standing) -> None:
         )
         starve(draft, standing, Cause.FLOOR, answer, missing=rule.min_replicas)
         return
-    targets = _targets(draft, standing.wish) if rule.spread_all else []
-    missing = len(targets) if rule.spread_all else rule.min_replicas - standing.have
+    missing_on = targets(draft, standing.wish) if rule.spread_all else []
+    missing = len(missing_on) if rule.spread_all else rule.min_replicas - standing.have
     if missing <= 0:
         _note_recovery(draft, standing)
         return
-    if _may_try(draft, standing, missing=missing):
+    if may_try(draft, standing, missing=missing):
         if rule.spread_all:
-            _spread(draft, standing, standing.wish, targets)
+            _spread(draft, standing, standing.wish, missing_on)
         else:
             _fill(draft, standing, standing.wish, missing)
 
@@ -55,6 +56,8 @@ def burst(draft: Draft, standing: Standing) -> None:
         return
     if standing.short or not rule.managed or rule.spread_all or not standing.room:
         return
+    if standing.old:  # another is on its way to each of them
+        return
     if not standing.model.defined or backing_off(draft, standing):
         return
     if all(row.in_flight > 0 for row in standing.serving):
@@ -63,7 +66,15 @@ def burst(draft: Draft, standing: Standing) -> None:
             place(draft, standing, wish, spot, Cause.BURST)
 
 
-def place(draft: Draft, standing: Standing, wish: Wish, spot: Spot, cause: Cause) -> None:
+def place(
+    draft: Draft,
+    standing: Standing,
+    wish: Wish,
+    spot: Spot,
+    cause: Cause,
+    *,
+    replaces: UUID | None = None,
+) -> None:
     """Put a replica on a node that has room."""
     verdicts = explaining.chosen(draft.board, wish, spot)
     index = draft.board.claim(spot, wish)
@@ -79,6 +90,7 @@ def place(draft: Draft, standing: Standing, wish: Wish, spot: Spot, cause: Cause
             cause=cause,
             vram=wish.vram or 0,
             summary=f"{wish.name}#{index} goes to {spot.view.name}: {WHY[cause]}.",
+            replaces=replaces,
             verdicts=verdicts,
         )
     )
@@ -110,7 +122,7 @@ def backing_off(draft: Draft, standing: Standing) -> bool:
     return retry_at is not None and retry_at > draft.now
 
 
-def _may_try(draft: Draft, standing: Standing, *, missing: int) -> bool:
+def may_try(draft: Draft, standing: Standing, *, missing: int) -> bool:
     model, rule = standing.model, standing.rule
     if not model.defined:
         answer = Answer(
@@ -136,7 +148,7 @@ def _fill(draft: Draft, standing: Standing, wish: Wish, missing: int) -> None:
     for cause in _causes(standing, missing):
         spot = picking.best(draft.board, wish)
         if spot is None:
-            _short(draft, standing, wish, cause)
+            short(draft, standing, wish, cause)
             return
         place(draft, standing, wish, spot, cause)
     _note_recovery(draft, standing)
@@ -152,8 +164,9 @@ def _causes(standing: Standing, missing: int) -> Iterator[Cause]:
     return (cause for cause, _ in zip(known, range(missing), strict=False))
 
 
-def _short(draft: Draft, standing: Standing, wish: Wish, cause: Cause) -> None:
-    missing = standing.rule.min_replicas - standing.have
+def short(draft: Draft, standing: Standing, wish: Wish, cause: Cause) -> None:
+    """Begin to make room, or say why there is none."""
+    missing = max(standing.rule.min_replicas, standing.model.rolling) - standing.have
     waiting = evicting.make_room(draft, wish)
     if waiting:
         draft.hold(standing, waiting, missing=missing)
@@ -161,17 +174,17 @@ def _short(draft: Draft, standing: Standing, wish: Wish, cause: Cause) -> None:
     starve(draft, standing, cause, explaining.nowhere(draft.board, wish), missing=missing)
 
 
-def _targets(draft: Draft, wish: Wish) -> list[Spot]:
+def targets(draft: Draft, wish: Wish) -> list[Spot]:
     """Nodes that should have a replica and have none, nor will."""
     standing = draft.standings[wish.name]
     held = {row.node for row in standing.serving} | set(standing.coming)
     return [spot for spot in draft.board.pool(wish) if spot.view.id not in held]
 
 
-def _spread(draft: Draft, standing: Standing, wish: Wish, targets: Sequence[Spot]) -> None:
+def _spread(draft: Draft, standing: Standing, wish: Wish, missing: Sequence[Spot]) -> None:
     """One on each node by name: counting would put two on a node with two slots."""
     full = []
-    for spot in targets:
+    for spot in missing:
         if filters.fits(spot, wish):
             place(draft, standing, wish, spot, Cause.SPREAD)
         else:

@@ -21,9 +21,11 @@ class Standing:
     unreadable: str = ""
     serving: list[ReplicaView] = field(default_factory=list)  # current, routable, well placed
     misplaced: list[ReplicaView] = field(default_factory=list)  # the same, on nodes not wanted
-    outdated: list[ReplicaView] = field(default_factory=list)
+    old: list[ReplicaView] = field(default_factory=list)  # serve until a new one stands in
+    outdated: list[ReplicaView] = field(default_factory=list)  # serve nobody any more
     stranded: list[ReplicaView] = field(default_factory=list)  # on nodes that are being emptied
     coming: list[UUID] = field(default_factory=list)  # nodes where one loads, or is in doubt
+    leaving: int = 0  # being stopped, and likely to be gone soon
     placed: int = 0
     short: bool = False  # a replica is missing and nothing is done about it in this plan
     waiting: bool = False  # ... for a reason that passes by itself
@@ -39,7 +41,7 @@ class Standing:
     @property
     def spare(self) -> int:
         """How many that serve may go without breaking the rule by our own act."""
-        if self.rule.spread_all:
+        if self.rule.spread_all or self.old:
             return 0
         return max(len(self.serving) - self.rule.min_replicas, 0)
 
@@ -70,25 +72,40 @@ def judge(
         standing.unreadable = str(error)
     # In an order of their own: the same cluster must not be decided differently by chance
     for row in sorted(rows, key=lambda row: row.id.int):
+        standing.leaving += row.leaving
         if row.state == ReplicaState.LOADED:
             _sort(standing, row, at)
+    # One that moves and what it moves to are one: neither the minimum nor the maximum minds
+    moving = {row.id for row in (*standing.serving, *standing.misplaced, *standing.old)}
     for job in jobs:
         node = at.nodes.get(job.node)
-        if node is not None and node.routable and job.revision == model.revision:
+        if node is None or not node.routable or job.revision != model.revision:
+            continue
+        if job.replaces not in moving:
             standing.coming.append(job.node)
     return standing
 
 
 def _sort(standing: Standing, row: ReplicaView, at: Moment) -> None:
     node = at.nodes.get(row.node)
-    if row.outdated_at is not None or _another_revision(standing.model, row):
+    another = _another_revision(standing.model, row)
+    if row.outdated_at is not None or (another and not standing.model.rolling):
         standing.outdated.append(row)
     elif node is None or not node.routable:
         if node is not None and node.drain_requested_at is not None:
             standing.stranded.append(row)
-    elif row.suspect_since is not None:
-        if at.now - row.suspect_since < at.knobs.doubt_for:
+    elif row.withdrawn_at is None:
+        _sort_serving(standing, row, node, at, another=another)
+
+
+def _sort_serving(
+    standing: Standing, row: ReplicaView, node: NodeView, at: Moment, *, another: bool
+) -> None:
+    if row.suspect_since is not None:
+        if at.now - row.suspect_since < at.knobs.doubt_for and not another:
             standing.coming.append(row.node)
+    elif another:
+        standing.old.append(row)
     elif standing.wish is not None and not standing.wish.selector.matches(node.labels):
         standing.misplaced.append(row)
     else:

@@ -34,10 +34,11 @@ def _outdated(draft: Draft, standing: Standing) -> None:
     """Once their replacements serve, or when there is no room for these beside them."""
     if standing.waiting:
         return
-    replaced = len(standing.serving) >= _floor(standing)
+    # Of one that is replaced one by one, whoever is outdated has been replaced
+    replaced = standing.old or len(standing.serving) >= _floor(standing)
     if replaced or standing.short:
         reason = "Its model was edited since it was loaded."
-        for row in _resting(standing.outdated):
+        for row in resting(standing.outdated):
             draft.stop(standing, row, Cause.REPLACE, reason)
 
 
@@ -45,7 +46,7 @@ def _misplaced(draft: Draft, standing: Standing) -> None:
     """Once as many serve where they should."""
     if len(standing.serving) < _floor(standing):
         return
-    for row in _resting(standing.misplaced):
+    for row in resting(standing.misplaced):
         draft.stop(standing, row, Cause.CEILING, "Its node does not match the rule any more.")
 
 
@@ -63,7 +64,7 @@ def _above_maximum(draft: Draft, standing: Standing) -> None:
     excess = standing.have - rule.max_replicas if rule.max_replicas else 0
     # Those on their way are not there yet: leaving now would break the minimum
     number = min(excess, len(standing.serving) - rule.min_replicas)
-    for row in _worst_first(draft, _resting(standing.serving))[: max(number, 0)]:
+    for row in worst_first(draft, resting(standing.serving))[: max(number, 0)]:
         draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
 
 
@@ -73,14 +74,14 @@ def _idle(draft: Draft, standing: Standing) -> None:
     All others being busy, the next tick would bring it back.
     """
     rule = standing.rule
-    if rule.pinned or standing.placed or standing.short:
+    if rule.pinned or standing.placed or standing.short or standing.old:
         return
-    resting = _resting(standing.serving)
-    busy = len(standing.serving) - len(resting)
-    number = min(len(standing.serving) - rule.min_replicas, len(resting) - bool(busy))
-    unused = [row for row in resting if _unused(row, draft.now - draft.knobs.idle_after)]
+    idle = resting(standing.serving)
+    busy = len(standing.serving) - len(idle)
+    number = min(len(standing.serving) - rule.min_replicas, len(idle) - bool(busy))
+    unused = [row for row in idle if _unused(row, draft.now - draft.knobs.idle_after)]
     minutes = draft.knobs.idle_after.total_seconds() / 60
-    for row in _worst_first(draft, unused)[: max(number, 0)]:
+    for row in worst_first(draft, unused)[: max(number, 0)]:
         draft.stop(standing, row, Cause.IDLE, f"Unused for more than {minutes:g} minutes.")
 
 
@@ -89,7 +90,8 @@ def _floor(standing: Standing) -> int:
     return 1 if standing.rule.spread_all and standing.coming else standing.rule.min_replicas
 
 
-def _resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+def resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+    """Those nobody waits for."""
     return [row for row in rows if row.in_flight == 0]
 
 
@@ -98,7 +100,7 @@ def _unused(row: ReplicaView, before: datetime) -> bool:
     return moment is not None and moment < before
 
 
-def _worst_first(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+def worst_first(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
     """Closed nodes first, then crowded ones, then the higher slot, then the longest unused."""
 
     def worth(row: ReplicaView) -> tuple[Any, ...]:

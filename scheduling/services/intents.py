@@ -5,6 +5,7 @@ The caller holds the lock and the transaction. Nothing here asks a node.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from clustermgr.lib.queue import after_commit
@@ -52,10 +53,26 @@ def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[Unload]
     ids = set(held.values_list("pk", flat=True))
     NodeModel.objects.filter(pk__in=ids).update(state=ReplicaState.UNLOADING, updated_at=now)
     gone = [one for one in leavers if one.replica in ids]
+    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gone if one.gap)
     events.record_all(_unloading(one, by=by, now=now) for one in gone)
     for one in gone:
         after_commit("scheduling.stop_replica", str(one.replica))
     return gone
+
+
+def retire(leavers: Sequence[Unload], *, by: str, now: datetime) -> None:
+    """Send nothing new to these; the next ticks stop them once they are idle."""
+    if not leavers:
+        return
+    loaded = NodeModel.objects.filter(
+        pk__in=[one.replica for one in leavers], state=ReplicaState.LOADED, outdated_at=None
+    )
+    held = loaded.order_by("pk").select_for_update(no_key=True, skip_locked=True)
+    ids = set(held.values_list("pk", flat=True))
+    NodeModel.objects.filter(pk__in=ids).update(outdated_at=now, updated_at=now)
+    gone = [one for one in leavers if one.replica in ids]
+    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gone if one.gap)
+    events.record_all(_retiring(one, by=by, now=now) for one in gone)
 
 
 def _is_current(place: Place, definitions: Definitions) -> bool:
@@ -102,6 +119,7 @@ def _job(
         changed_at=now,
         due_at=now,
         reserved_vram=place.vram,
+        replaces_id=place.replaces,
     )
 
 
@@ -119,6 +137,17 @@ def _decision(place: Place, job: LoadJob, *, now: datetime) -> PlacementDecision
     )
 
 
+def _gap(one: Unload, *, now: datetime) -> PlacementDecision:
+    return PlacementDecision(
+        at=now,
+        model_name=one.model,
+        cause=one.cause,
+        node_id=one.node,
+        replica_index=one.index,
+        summary=one.reason,
+    )
+
+
 def _loading(place: Place, job: LoadJob, *, by: str, now: datetime) -> ClusterEvent:
     event = events.build(
         "replica.load_decided",
@@ -133,14 +162,25 @@ def _loading(place: Place, job: LoadJob, *, by: str, now: datetime) -> ClusterEv
 
 
 def _unloading(one: Unload, *, by: str, now: datetime) -> ClusterEvent:
+    states = {"before": {"state": ReplicaState.LOADED}, "after": {"state": ReplicaState.UNLOADING}}
+    return _going("replica.unload_decided", one, by=by, now=now, **states)
+
+
+def _retiring(one: Unload, *, by: str, now: datetime) -> ClusterEvent:
+    return _going("replica.retired", one, by=by, now=now, after={})
+
+
+def _going(
+    kind: str, one: Unload, *, by: str, now: datetime, after: dict[str, Any], **told: Any
+) -> ClusterEvent:
     event = events.build(
-        "replica.unload_decided",
+        kind,
         actor=by,
         now=now,
         subject=f"{one.model}#{one.index} on {one.node_name}",
         reason=one.reason,
-        before={"state": ReplicaState.LOADED},
-        after={"state": ReplicaState.UNLOADING, "cause": one.cause},
+        after={**after, "cause": one.cause},
+        **told,
     )
     event.node_id = one.node
     return event

@@ -12,7 +12,7 @@ from scheduling import snapshot
 from scheduling.planning import deciding
 from scheduling.planning.plans import Plan
 from scheduling.planning.views import Knobs
-from scheduling.services import hunger, intents
+from scheduling.services import hunger, intents, rolling
 
 
 @transaction.atomic
@@ -24,8 +24,10 @@ def tick(*, now: datetime) -> Plan | None:
     if not try_lock(LockKey.RECONCILE):
         return None
     plan = deciding.plan(snapshot.take(), now=now, knobs=knobs(settings.CLUSTER))
+    rolling.finish(plan.rolled, now=now)  # first: a model is locked before replicas
     intents.load(plan.place, by=events.SYSTEM, now=now)
     intents.unload(plan.unload, by=events.SYSTEM, now=now)
+    intents.retire(plan.retire, by=events.SYSTEM, now=now)
     hunger.note(plan, now=now)
     return plan
 
