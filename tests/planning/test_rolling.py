@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from nodes.states import ReplicaState
@@ -10,12 +12,12 @@ OLD, NEW = "r0", "r1"
 RULE = wanted(2)
 
 
-def edited(goal: int = 2, rule: RuleView | None = RULE, **changes: object) -> ModelView:
+def edited(goal: int = 2, rule: RuleView | None = RULE, **changes: Any) -> ModelView:
     return model(rule=rule, revision=NEW, rolling=goal, **changes)
 
 
-def old(name: str, slot: int = 0, **changes: object) -> ReplicaView:
-    return replica(node(name), slot=slot, revision=OLD, **changes)
+def old(name: str, **changes: Any) -> ReplicaView:
+    return replica(node(name), revision=OLD, **changes)
 
 
 def gone(done: Plan) -> set[str]:
