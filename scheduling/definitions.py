@@ -20,7 +20,6 @@ from clustermgr.lib.errors import InvalidInput
 from clustermgr.lib.text import checked
 from nodes.budgets import LARGEST, scale
 from nodes.labelling import shown
-from scheduling.states import Cutover
 from worker.rpc.backend_pb2 import ModelOptions
 
 MAX_NAME, MAX_BACKEND, MAX_TEXT, MAX_ITEMS = 255, 128, 65536, 1000
@@ -79,17 +78,6 @@ class Definition:
     @property
     def revision(self) -> str:
         return revision(self.backend, self.options)
-
-
-def split_cutover(document: object) -> tuple[Cutover | None, object]:
-    """How an edit wants to reach what runs, and the rest of what it says."""
-    if not isinstance(document, Mapping) or document.get("cutover") is None:
-        return None, document
-    said = document["cutover"]
-    if said not in Cutover.values:
-        known = " or ".join(Cutover.values)
-        raise InvalidInput(f"cutover must be {known}, not {shown(str(said))}.")
-    return Cutover(said), {key: value for key, value in document.items() if key != "cutover"}
 
 
 def keys_of(document: object) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from scheduling.api.serializers import (
     ModelOut,
 )
 from scheduling.api.shapes import Json, model_json
-from scheduling.definitions import Definition, keys_of, split_cutover
+from scheduling.definitions import Definition, keys_of
 from scheduling.importing import read_yaml
 from scheduling.models import ModelLoadInfo
-from scheduling.services import defining, standing
+from scheduling.services import defining, rolling, standing
 from scheduling.states import Cutover
 
 VIEW = "scheduling.view_modelloadinfo"
@@ -85,7 +85,7 @@ class ModelView(OperatorView):
 
         With `"cutover": "rolling"` each serves until a new one stands in for it.
         """
-        cutover, rest = split_cutover(request.data)
+        cutover, rest = rolling.split(request.data)
         return self._edit(Definition.of({"name": name, **keys_of(rest)}), name, cutover)
 
     @operator_schema(
@@ -97,7 +97,7 @@ class ModelView(OperatorView):
     )
     def patch(self, request: Request, name: str) -> Response:
         """What is left out stays; `options` are replaced as a whole. `cutover` as in PUT."""
-        cutover, rest = split_cutover(request.data)
+        cutover, rest = rolling.split(request.data)
         before = defining.definition_of(defining.find(name))
         return self._edit(before.changed(rest), name, cutover)
 

@@ -18,9 +18,7 @@ def plan(view: ClusterView, *, now: datetime, knobs: Knobs) -> Plan:
         draft.standings.values(), key=lambda one: (-one.rule.priority, one.model.name)
     )
     for standing in standings:
-        if standing.model.rolling:
-            rolling.turn(draft, standing)
-        if not standing.old or standing.wish is None:
+        if not rolling.turn(draft, standing):
             filling.keep_floor(draft, standing)
     for standing in standings:
         trimming.trim(draft, standing)

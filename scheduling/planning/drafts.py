@@ -47,6 +47,7 @@ class Draft:
         for group in (standing.serving, standing.misplaced, standing.old, standing.outdated):
             if row in group:
                 group.remove(row)
+        standing.leaving += 1
         return Unload(
             replica=row.id,
             model=row.model,

@@ -17,18 +17,22 @@ UNWANTED = "Its model was edited, and no replica is wanted there any more."
 CURABLE = {Kind.SLOT, Kind.VRAM}  # by stopping the old one first
 
 
-def turn(draft: Draft, standing: Standing) -> None:
-    """One step of the way to the new revision; as many serve as before, if there is any room."""
+def turn(draft: Draft, standing: Standing) -> bool:
+    """One step of the way to the new revision; False when there is nothing on that way.
+
+    As many serve as before, if there is any room.
+    """
     if not standing.old:
-        if len(standing.serving) >= standing.rule.min_replicas:
+        if standing.model.rolling and len(standing.serving) >= standing.rule.min_replicas:
             draft.rolled.append(standing.model.name)
-        return
+        return False
     if standing.wish is None:
-        return  # fail closed: the old ones serve on
+        return False  # fail closed: the old ones serve on
     if standing.rule.spread_all:
         _on_each_node(draft, standing, standing.wish)
     else:
         _to_number(draft, standing, standing.wish)
+    return True
 
 
 def _to_number(draft: Draft, standing: Standing, wish: Wish) -> None:

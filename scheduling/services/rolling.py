@@ -1,16 +1,29 @@
 """How an edit reaches the replicas that run: at once, or one after the other while they serve."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.db.models import Q
 
+from clustermgr.lib.errors import InvalidInput
+from nodes.labelling import shown
 from nodes.models import ClusterEvent, NodeModel
 from nodes.querysets import NodeModelQuerySet
 from nodes.services import events
 from nodes.states import ReplicaState
 from scheduling.models import ModelLoadInfo
 from scheduling.states import Cutover
+
+
+def split(document: object) -> tuple[Cutover | None, object]:
+    """How an edit wants to reach what runs, and the rest of what it says."""
+    if not isinstance(document, Mapping) or document.get("cutover") is None:
+        return None, document
+    said = document["cutover"]
+    if said not in Cutover.values:
+        known = " or ".join(Cutover.values)
+        raise InvalidInput(f"cutover must be {known}, not {shown(str(said))}.")
+    return Cutover(said), {key: value for key, value in document.items() if key != "cutover"}
 
 
 def cut_over(model: ModelLoadInfo, *, cutover: Cutover, now: datetime) -> None:

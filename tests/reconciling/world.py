@@ -11,8 +11,8 @@ from nodes.services import replicas
 from nodes.states import Liveness, ReplicaState
 from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
 from scheduling.planning.plans import Plan
-from scheduling.services import hunger, reconciling
-from scheduling.states import JobState
+from scheduling.services import hunger, reconciling, rolling
+from scheduling.states import Cutover, JobState
 from tests.factories import GIB, NOW, make_model, make_node, make_rule
 
 SIZES = {"llama": 4 * GIB, "qwen": 8 * GIB}
@@ -89,18 +89,20 @@ class World(RuleBasedStateMachine):
             reservation_ended_at=self.now
         )
 
-    def edit(self, name: str) -> None:
+    def edit(self, name: str, cutover: Cutover) -> None:
         self.edits += 1
-        revision = f"edit-{self.edits}"
-        ModelLoadInfo.objects.filter(pk=name).update(config_revision=revision)
-        NodeModel.objects.filter(model_name=name).update(outdated_at=self.now)
+        model = ModelLoadInfo.objects.get(pk=name)
+        model.config_revision = f"edit-{self.edits}"
+        model.save(update_fields=["config_revision"])
+        rolling.cut_over(model, cutover=cutover, now=self.now)
 
     def _within_maximum(self, name: str) -> None:
         """Of what may serve now; a lowered limit is not the tick's doing, a placement is."""
         revision = ModelLoadInfo.objects.get(pk=name).config_revision
         jobs = LoadJob.objects.active().filter(model_name=name, config_revision=revision)
         coming = jobs.filter(node__in=BackendNode.objects.routable()).count()
-        serving = NodeModel.objects.serving().filter(model_name=name).count()
+        rows = NodeModel.objects.serving().filter(model_name=name, config_revision=revision)
+        serving = rows.filter(node__in=BackendNode.objects.routable()).count()
         limit = ModelSchedulingConfig.objects.get(model_name=name).max_replicas
         assert serving + coming <= limit
 
@@ -139,7 +141,8 @@ class World(RuleBasedStateMachine):
             if not rule.min_replicas <= serving <= rule.max_replicas:
                 return False
         settled = not ModelSchedulingConfig.objects.exclude(unsatisfiable_since=None).exists()
-        return settled and not NodeModel.objects.exclude(outdated_at=None).exists()
+        rolled = not ModelLoadInfo.objects.exclude(rolling_since=None).exists()
+        return settled and rolled and not NodeModel.objects.exclude(outdated_at=None).exists()
 
     @invariant()
     def no_memory_is_promised_twice(self) -> None:

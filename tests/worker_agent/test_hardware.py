@@ -1,4 +1,5 @@
 import shutil
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,16 @@ async def test_a_demo_machine_claims_what_it_was_told_to(tmp_path: Path) -> None
     gpu, told = await pretending.gpu(), await pretending.readings()
     assert (gpu.vendor, gpu.capability) == ("nvidia", "nvidia-cuda-12")
     assert (told.total_vram, told.available_vram) == (24 * 2**30, 24 * 2**30)
+
+
+@in_loop
+async def test_what_its_backends_hold_is_not_free_on_a_demo_machine(tmp_path: Path) -> None:
+    pretending = Hardware(disk=tmp_path, pretend_vram=24 * 2**30)
+    with subprocess.Popen(["sleep", "60"]) as backend:
+        told = await pretending.readings()
+        backend.kill()
+    assert told.available_vram is not None
+    assert 0 < told.available_vram < 24 * 2**30
 
 
 def test_the_machine_is_named_as_go_names_it() -> None:
