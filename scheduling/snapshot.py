@@ -58,13 +58,13 @@ SELECT node.id, node.name, node.node_type, node.approved_at, node.liveness,
 REPLICAS = """
 SELECT id, node_id, model_name, replica_index, state, in_flight,
        extract(epoch FROM coalesce(last_used, created_at))::float8,
-       config_revision, suspect_since, outdated_at, cleanup_attempts
+       config_revision, suspect_since, outdated_at, withdrawn_at, cleanup_attempts
   FROM nodes_nodemodel
 """
 
 JOBS = """
 SELECT id, node_id, model_name, replica_index, config_revision, state,
-       least(reserved_vram, 9223372036854775807)::bigint, reservation_ended_at
+       least(reserved_vram, 9223372036854775807)::bigint, reservation_ended_at, replaces_id
   FROM scheduling_loadjob
  WHERE state = ANY(%(active)s) OR (reservation_ended_at IS NULL AND reserved_vram > 0)
 """
@@ -79,6 +79,7 @@ SELECT coalesce(model.model_name, rule.model_name),
        CASE WHEN model.vram_bytes >= 0
             THEN least(model.vram_bytes, 9223372036854775807)::bigint END,
        model.concurrency_group, model.failures, model.retry_at, model.last_error,
+       model.rolling_replicas,
        rule.selector, rule.tolerations::json, rule.min_replicas, rule.max_replicas, rule.spread_all,
        rule.pinned, rule.priority, rule.strategy,
        rule.unsatisfiable_since, rule.unsatisfiable_until, rule.unsatisfiable_reason,
@@ -100,6 +101,7 @@ MODEL = (
     "failures",
     "retry_at",
     "last_error",
+    "rolling",
 )
 RULE = (
     "selector",

@@ -49,9 +49,11 @@ WITH wanted AS (
     SELECT *
       FROM unnest(%(ids)s::uuid[], %(models)s::text[], %(revisions)s::text[], %(nodes)s::uuid[],
                   %(slots)s::int[], %(causes)s::text[], %(vram)s::numeric[],
-                  %(summaries)s::text[], %(verdicts)s::text[], %(subjects)s::text[])
+                  %(replaced)s::uuid[], %(summaries)s::text[], %(verdicts)s::text[],
+                  %(subjects)s::text[])
            WITH ORDINALITY
-           AS one (id, model, revision, node, slot, cause, vram, summary, verdicts, subject, place)
+           AS one (id, model, revision, node, slot, cause, vram, replaced, summary, verdicts,
+                   subject, place)
 ), current AS (
     SELECT wanted.*, definition.backend, definition.options
       FROM wanted
@@ -72,10 +74,12 @@ WITH wanted AS (
     INSERT INTO scheduling_loadjob
            (model_name, config_revision, backend, options, node_id, replica_index, replica_id,
             cause, requested_by, state, created_at, changed_at, due_at, reserved_vram,
-            fence, claimed_by, last_error, address, phase, percentage, current_bytes, total_bytes)
+            fence, claimed_by, last_error, address, phase, percentage, current_bytes, total_bytes,
+            replaces_id)
     SELECT model, revision, backend, options, node, slot, id,
            cause, %(by)s, 'pending', %(now)s, %(now)s, %(now)s, vram,
-           0, '', '', '', '', 0, 0, 0
+           0, '', '', '', '', 0, 0, 0,
+           replaced
       FROM current JOIN seated USING (id)
      ORDER BY place
     RETURNING id, replica_id, node_id, reserved_vram
@@ -146,7 +150,7 @@ SELECT node.id, coalesce(held.amount, 0)
  WHERE node.reserved_vram <> coalesce(held.amount, 0)
 """
 
-# The pick: functions of migration 0006, which says why. A lease for each of the arrays' elements.
+# The pick: functions of migration 0007, which says why. A lease for each of the arrays' elements.
 TAKE = """
 SELECT * FROM route_take(
     %(model)s, %(leases)s::uuid[], %(holders)s::text[], %(untils)s::timestamptz[],

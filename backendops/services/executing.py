@@ -229,7 +229,7 @@ def _forget(op: PendingBackendOp, stopped: tuple[wire.ProcessKey, ...]) -> None:
         rows = NodeModel.objects.filter(
             node=op.node_id, model_name=key.model_id, replica_index=key.replica_index
         )
-        replicas.remove(rows, reason=f"{op.verb} of {op.backend}")
+        replicas.lose(rows, reason=f"{op.verb} of {op.backend}")
 
 
 def _refused(

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from scheduling.planning import filling, trimming
+from scheduling.planning import filling, rolling, trimming
 from scheduling.planning.board import Board
 from scheduling.planning.drafts import Draft
 from scheduling.planning.plans import Plan
@@ -17,7 +17,8 @@ def plan(view: ClusterView, *, now: datetime, knobs: Knobs) -> Plan:
         draft.standings.values(), key=lambda one: (-one.rule.priority, one.model.name)
     )
     for standing in standings:
-        filling.keep_floor(draft, standing)
+        if not rolling.turn(draft, standing):
+            filling.keep_floor(draft, standing)
     for standing in standings:
         trimming.trim(draft, standing)
     for standing in standings:

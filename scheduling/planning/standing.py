@@ -25,7 +25,8 @@ class Standing:
     unreadable: str = ""
     serving: list[ReplicaView] = field(default_factory=list)  # current, routable, well placed
     misplaced: list[ReplicaView] = field(default_factory=list)  # the same, on nodes not wanted
-    outdated: list[ReplicaView] = field(default_factory=list)
+    old: list[ReplicaView] = field(default_factory=list)  # serve until a new one stands in
+    outdated: list[ReplicaView] = field(default_factory=list)  # serve nobody any more
     stranded: list[ReplicaView] = field(default_factory=list)  # on nodes that are being emptied
     lost: list[ReplicaView] = field(default_factory=list)  # outdated, where nobody answers
     coming: list[UUID] = field(default_factory=list)  # nodes where one loads, or is in doubt
@@ -47,24 +48,31 @@ class Standing:
     @property
     def spare(self) -> int:
         """How many that serve may go without breaking the rule by our own act."""
-        if self.rule.spread_all:
+        if self.rule.spread_all or self.old:
             return 0
         return max(len(self.serving) - self.rule.min_replicas, 0)
 
     @property
     def groups(self) -> tuple[list[ReplicaView], ...]:
         """Everything it has that can be unloaded."""
-        return self.serving, self.misplaced, self.outdated, self.stranded, self.lost
+        return (
+            self.serving,
+            self.misplaced,
+            self.old,
+            self.outdated,
+            self.stranded,
+            self.lost,
+        )
 
     @property
-    def old(self) -> list[ReplicaView]:
+    def replaceable(self) -> list[ReplicaView]:
         """Those that run and are to be replaced."""
-        return [*self.outdated, *self.stranded, *self.misplaced]
+        return [*self.outdated, *self.stranded, *self.misplaced, *self.old]
 
     @property
     def running(self) -> int:
         """All that run or come; who leaves serves nobody and is not counted."""
-        return self.have + len(self.outdated) + len(self.stranded) + len(self.misplaced)
+        return self.have + len(self.replaceable)
 
     @property
     def room(self) -> int:
@@ -87,9 +95,13 @@ def judge(model: ModelView, board: Board, *, now: datetime, knobs: Knobs) -> Sta
             _sort(standing, row, spot, trusted=trusted)
         elif spot is not None and spot.reachable:
             standing.leaving += row.leaving
+    # One that moves and what it moves to are one: neither the minimum nor the maximum minds
+    moving = {row.id for row in (*standing.serving, *standing.misplaced, *standing.old)}
     for job in board.loads.get(model.name, ()):
         at = board.spots.get(job.node)
-        if at is not None and at.routable and job.revision == model.revision:
+        if at is None or not at.routable or job.revision != model.revision:
+            continue
+        if job.replaces not in moving:
             standing.coming.append(job.node)
             standing.loads.append(job)
     return standing
@@ -97,7 +109,8 @@ def judge(model: ModelView, board: Board, *, now: datetime, knobs: Knobs) -> Sta
 
 def _sort(standing: Standing, row: ReplicaView, spot: Spot | None, *, trusted: datetime) -> None:
     """`trusted`: who is in doubt since then may still turn out to be well."""
-    outdated = row.outdated_at is not None or _another_revision(standing.model, row)
+    another = _another_revision(standing.model, row)
+    outdated = row.outdated_at is not None or (another and not standing.model.rolling)
     if spot is None or not spot.reachable:
         if outdated:
             standing.lost.append(row)
@@ -105,9 +118,18 @@ def _sort(standing: Standing, row: ReplicaView, spot: Spot | None, *, trusted: d
         standing.outdated.append(row)
     elif not spot.routable:
         standing.stranded.append(row)
-    elif row.suspect_since is not None:
-        if row.suspect_since > trusted:
+    elif row.withdrawn_at is None:
+        _sort_serving(standing, row, spot, trusted=trusted, another=another)
+
+
+def _sort_serving(
+    standing: Standing, row: ReplicaView, spot: Spot, *, trusted: datetime, another: bool
+) -> None:
+    if row.suspect_since is not None:
+        if row.suspect_since > trusted and not another:
             standing.coming.append(row.node)
+    elif another:
+        standing.old.append(row)
     elif standing.wish is not None and not standing.wish.selector.matches(spot.view.labels):
         standing.misplaced.append(row)
     else:

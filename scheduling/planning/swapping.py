@@ -15,7 +15,7 @@ def make_way(draft: Draft, standing: Standing) -> str:
     limit = standing.rule.max_replicas
     if standing.coming or standing.leaving:
         return f"One after the other: max_replicas is {limit}."
-    old = next((row for row in standing.old if row.in_flight == 0), None)
+    old = next((row for row in standing.replaceable if row.in_flight == 0), None)
     if old is None:
         return f"max_replicas is {limit}, and those to be replaced answer requests."
     cause = Cause.DRAIN if old in standing.stranded else Cause.REPLACE

@@ -34,8 +34,9 @@ def _outdated(draft: Draft, standing: Standing) -> None:
     """Once their replacements serve; one by one when there is no room for these beside them."""
     if standing.waiting:
         return
-    rows = _resting([*standing.outdated, *standing.lost])
-    if len(standing.serving) < _floor(standing):
+    rows = resting([*standing.outdated, *standing.lost])
+    # Of those that are replaced one by one, whoever is outdated has been replaced
+    if not standing.old and len(standing.serving) < _floor(standing):
         alone = standing.short and not standing.coming and not standing.leaving
         rows = rows[:1] if alone else []
     for row in rows:
@@ -46,7 +47,7 @@ def _misplaced(draft: Draft, standing: Standing) -> None:
     """Once as many serve where they should."""
     if len(standing.serving) < _floor(standing):
         return
-    for row in _resting(standing.misplaced):
+    for row in resting(standing.misplaced):
         draft.stop(standing, row, Cause.CEILING, "Its node does not match the rule any more.")
 
 
@@ -68,7 +69,7 @@ def _above_maximum(draft: Draft, standing: Standing) -> None:
     excess -= _give_up(draft, standing, min(excess, standing.have - rule.min_replicas))
     # Those on their way are not there yet: leaving now would break the minimum
     number = min(excess, len(standing.serving) - rule.min_replicas)
-    for row in _worst(draft, _resting(standing.serving), number):
+    for row in _worst(draft, resting(standing.serving), number):
         draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
 
 
@@ -91,11 +92,11 @@ def _idle(draft: Draft, standing: Standing) -> None:
     rule = standing.rule
     if rule.pinned or standing.placed or standing.short or not standing.spare:
         return
-    resting = _resting(standing.serving)
-    busy = len(standing.serving) - len(resting)
-    number = min(len(standing.serving) - rule.min_replicas, len(resting) - bool(busy))
+    idle = resting(standing.serving)
+    busy = len(standing.serving) - len(idle)
+    number = min(len(standing.serving) - rule.min_replicas, len(idle) - bool(busy))
     before = (draft.now - draft.knobs.idle_after).timestamp()
-    unused = [row for row in resting if row.used < before]
+    unused = [row for row in idle if row.used < before]
     minutes = draft.knobs.idle_after.total_seconds() / 60
     for row in _worst(draft, unused, number):
         draft.stop(standing, row, Cause.IDLE, f"Unused for more than {minutes:g} minutes.")
@@ -106,18 +107,21 @@ def _floor(standing: Standing) -> int:
     return 1 if standing.rule.spread_all and standing.coming else standing.rule.min_replicas
 
 
-def _resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+def resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+    """Those nobody waits for."""
     return [row for row in rows if row.in_flight == 0]
 
 
 def _worst(draft: Draft, rows: Iterable[ReplicaView], number: int) -> list[ReplicaView]:
+    return worst_first(draft, rows)[:number] if number > 0 else []
+
+
+def worst_first(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
     """Closed nodes first, then crowded ones, then the higher slot, then the longest unused."""
-    if number <= 0:
-        return []
 
     def worth(row: ReplicaView) -> tuple[Any, ...]:
         spot = draft.board.spots[row.node]
         crowd = spot.live.get(row.model, 0)
         return (not spot.closed, -crowd, -row.slot, row.used, spot.view.name)
 
-    return sorted(rows, key=worth)[:number]
+    return sorted(rows, key=worth)

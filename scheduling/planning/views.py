@@ -67,6 +67,7 @@ class ReplicaView(NamedTuple):
     revision: str = ""
     suspect_since: datetime | None = None
     outdated_at: datetime | None = None
+    withdrawn_at: datetime | None = None
     cleanup_attempts: int = 0
 
     @property
@@ -90,6 +91,7 @@ class JobView(NamedTuple):
     state: str = JobState.PENDING
     reserved_vram: int = 0
     reservation_ended_at: datetime | None = None
+    replaces: UUID | None = None  # the replica that goes when this one has come: a move
 
     @property
     def active(self) -> bool:
@@ -130,6 +132,7 @@ class ModelView:
     failures: int = 0
     retry_at: datetime | None = None
     last_error: str = ""
+    rolling: int = 0  # so many serve at any moment while old replicas are replaced; 0: none are
     rule: RuleView | None = None
 
     @property

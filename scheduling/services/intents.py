@@ -4,7 +4,7 @@ The caller holds the lock and the transaction. Nothing here asks a node.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,7 +13,11 @@ from django.db import connection
 
 from clustermgr.lib.context import request_id
 from clustermgr.lib.queue import after_commit
+from nodes.models import ClusterEvent, NodeModel
+from nodes.services import events
+from nodes.states import ReplicaState
 from scheduling import statements
+from scheduling.models import PlacementDecision
 from scheduling.planning.plans import Place, Unload
 from scheduling.services import reserving
 
@@ -37,6 +41,7 @@ def load(places: Sequence[Place], *, by: str, now: datetime) -> list[int]:
         "slots": [place.index for place in places],
         "causes": [place.cause.value for place in places],
         "vram": [place.vram for place in places],
+        "replaced": [place.replaces for place in places],
         "summaries": [place.summary for place in places],
         "verdicts": [json.dumps([one.as_json() for one in place.verdicts]) for place in places],
         "subjects": [_subject(place) for place in places],
@@ -61,7 +66,53 @@ def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
     gone: list[UUID] = _written(statements.LET_GO, values, by=by, now=now)
     if gone:
         _send_out()
+    _tell_gaps(leavers, gone, now=now)
     return gone
+
+
+def retire(leavers: Sequence[Unload], *, by: str, now: datetime) -> None:
+    """Send nothing new to these; the next ticks stop them once they are idle."""
+    if not leavers:
+        return
+    loaded = NodeModel.objects.filter(
+        pk__in=[one.replica for one in leavers], state=ReplicaState.LOADED, outdated_at=None
+    )
+    held = loaded.order_by("pk").select_for_update(no_key=True, skip_locked=True)
+    ids = set(held.values_list("pk", flat=True))
+    NodeModel.objects.filter(pk__in=ids).update(outdated_at=now, updated_at=now)
+    _tell_gaps(leavers, ids, now=now)
+    gone = [one for one in leavers if one.replica in ids]
+    events.record_all(_retiring(one, by=by, now=now) for one in gone)
+
+
+def _tell_gaps(leavers: Sequence[Unload], gone: Collection[UUID], *, now: datetime) -> None:
+    """Whoever goes before its replacement has come is worth a decision of its own."""
+    gaps = [one for one in leavers if one.gap and one.replica in set(gone)]
+    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gaps)
+
+
+def _gap(one: Unload, *, now: datetime) -> PlacementDecision:
+    return PlacementDecision(
+        at=now,
+        model_name=one.model,
+        cause=one.cause,
+        node_id=one.node,
+        replica_index=one.index,
+        summary=one.reason,
+    )
+
+
+def _retiring(one: Unload, *, by: str, now: datetime) -> ClusterEvent:
+    event = events.build(
+        "replica.retired",
+        actor=by,
+        now=now,
+        subject=_subject(one),
+        reason=one.reason,
+        after={"cause": one.cause},
+    )
+    event.node_id = one.node
+    return event
 
 
 def _written(statement: str, values: dict[str, Any], *, by: str, now: datetime) -> list[Any]:

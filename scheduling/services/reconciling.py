@@ -14,7 +14,7 @@ from scheduling.models import LoadJob
 from scheduling.planning import deciding
 from scheduling.planning.plans import Cancel, Plan
 from scheduling.planning.views import Knobs
-from scheduling.services import hunger, intents, jobs, tallying
+from scheduling.services import hunger, intents, jobs, rolling, tallying
 from scheduling.states import Cause
 
 
@@ -34,11 +34,13 @@ def _decide(*, now: datetime) -> Plan | None:
     if not try_lock(LockKey.RECONCILE):
         return None
     plan = deciding.plan(snapshot.take(now=now), now=now, knobs=knobs(settings.CLUSTER))
+    rolling.finish(plan.rolled, now=now)  # first: a model is locked before replicas
     intents.load(plan.place, by=events.SYSTEM, now=now)
     relieved = [one.model for one in plan.place if one.cause == Cause.PRESSURE]
     if relieved:
         tallying.relieve(relieved)
     intents.unload(plan.unload, by=events.SYSTEM, now=now)
+    intents.retire(plan.retire, by=events.SYSTEM, now=now)
     hunger.note(plan, now=now)
     return plan
 

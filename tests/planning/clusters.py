@@ -88,6 +88,7 @@ def models(draw: st.DrawFn, name: str) -> ModelView:
         vram_bytes=draw(st.sampled_from(SIZES)),
         group=draw(st.sampled_from(["", "big"])),
         retry_at=draw(mostly(None, NOW + timedelta(seconds=30))),
+        rolling=draw(mostly(0, 1, 2, 3, 4)),
         rule=draw(rules()) if draw(mostly(True, False)) else None,
     )
 
@@ -104,6 +105,7 @@ def replicas(draw: st.DrawFn, on: NodeView, name: str, slot: int) -> ReplicaView
         revision=draw(mostly("r1", "r2", "")),
         suspect_since=draw(rarely),
         outdated_at=draw(rarely),
+        withdrawn_at=draw(rarely),
     )
 
 

@@ -90,9 +90,13 @@ def plan(view: ClusterView, **changes: Any) -> Plan:
 def carried_out(view: ClusterView, done: Plan) -> ClusterView:
     """The view right after a plan was written: jobs open, leavers leaving, nothing finished."""
     leaving = {one.replica for one in done.unload}
+    retired = {one.replica for one in done.retire}
     names = {one.id: one for one in view.nodes}
     rows = [
-        row._replace(state=ReplicaState.UNLOADING) if row.id in leaving else row
+        row._replace(
+            state=ReplicaState.UNLOADING if row.id in leaving else row.state,
+            outdated_at=NOW if row.id in retired else row.outdated_at,
+        )
         for row in view.replicas
     ]
     jobs = list(view.jobs)

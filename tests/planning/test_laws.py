@@ -126,6 +126,24 @@ def test_the_plan_itself_takes_no_model_below_its_floor(view: ClusterView) -> No
 
 
 @law
+def test_while_old_ones_are_replaced_no_fewer_serve_than_before_but_for_one_without_room(
+    view: ClusterView,
+) -> None:
+    before, done = standings(view), plan(view)
+    leavers = (*done.unload, *done.retire)
+    for name, standing in before.items():
+        rule = standing.rule
+        serving = {row.id for row in (*standing.serving, *standing.old)}
+        goal = max(rule.min_replicas, standing.model.rolling)
+        goal = min(goal, rule.max_replicas) if rule.max_replicas else goal
+        gone = [one for one in leavers if one.model == name and one.replica in serving]
+        if standing.old and not rule.spread_all:
+            gaps = sum(one.gap for one in gone)
+            assert not gaps or len(gone) == 1
+            assert len(serving) - len(gone) >= min(goal, len(serving)) - gaps
+
+
+@law
 def test_nobody_in_flight_is_unloaded_and_nobody_who_does_not_serve(view: ClusterView) -> None:
     rows = {row.id: row for row in view.replicas}
     for one in plan(view).unload:
@@ -177,6 +195,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(view: ClusterView) -> 
     again = plan(carried_out(view, plan(view)))
     assert again.place == ()
     assert again.unload == ()
+    assert again.retire == ()
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,6 +10,7 @@ from nodes.models import BackendNode, NodeModel
 from nodes.services import replicas
 from nodes.states import Liveness, ReplicaState
 from scheduling.models import ModelSchedulingConfig
+from scheduling.states import Cutover
 from tests.reconciling.world import NODES, SIZES, World
 
 names = st.sampled_from(NODES)
@@ -56,9 +57,9 @@ class Faults(World):
         loaded = NodeModel.objects.filter(node__name=name, state=ReplicaState.LOADED)
         replicas.remove(loaded, reason="gone")
 
-    @rule(model=models)
-    def somebody_edits(self, model: str) -> None:
-        self.edit(model)
+    @rule(model=models, cutover=st.sampled_from(Cutover))
+    def somebody_edits(self, model: str, cutover: Cutover) -> None:
+        self.edit(model, cutover)
 
     @rule(model=models, least=st.integers(0, 3), more=st.integers(0, 1))
     def somebody_changes_the_rule(self, model: str, least: int, more: int) -> None:

@@ -17,8 +17,8 @@ from nodes.states import Liveness, ReplicaState
 from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
 from scheduling.planning.plans import Plan
 from scheduling.querysets import LoadJobQuerySet
-from scheduling.services import hunger, reaping, reconciling
-from scheduling.states import JobState
+from scheduling.services import hunger, reaping, reconciling, rolling
+from scheduling.states import Cutover, JobState
 from tests.factories import GIB, NOW, make_model, make_node, make_rule
 
 SIZES = {"llama": 4 * GIB, "qwen": 8 * GIB}
@@ -117,11 +117,12 @@ class World(RuleBasedStateMachine):
             reservation_ended_at=self.now
         )
 
-    def edit(self, name: str) -> None:
+    def edit(self, name: str, cutover: Cutover) -> None:
         self.edits += 1
-        revision = f"edit-{self.edits}"
-        ModelLoadInfo.objects.filter(pk=name).update(config_revision=revision)
-        NodeModel.objects.filter(model_name=name).update(outdated_at=self.now)
+        model = ModelLoadInfo.objects.get(pk=name)
+        model.config_revision = f"edit-{self.edits}"
+        model.save(update_fields=["config_revision"])
+        rolling.cut_over(model, cutover=cutover, now=self.now)
 
     def _within_maximum(self, name: str) -> None:
         """Of all that run; a lowered limit is not the tick's doing, a placement is."""
@@ -179,7 +180,8 @@ class World(RuleBasedStateMachine):
             if not rule.min_replicas <= serving <= rule.max_replicas:
                 return False
         settled = not ModelSchedulingConfig.objects.exclude(unsatisfiable_since=None).exists()
-        return settled and not NodeModel.objects.exclude(outdated_at=None).exists()
+        rolled = not ModelLoadInfo.objects.exclude(rolling_since=None).exists()
+        return settled and rolled and not NodeModel.objects.exclude(outdated_at=None).exists()
 
     @invariant()
     def no_memory_is_promised_twice(self) -> None:

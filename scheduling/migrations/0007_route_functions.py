@@ -10,9 +10,9 @@ from django.db import migrations
 # Who may serve: NodeModelQuerySet.serving() and what this caller wants or does not
 ELIGIBLE = """
     r.model_name = p_model AND r.state = 'loaded'
-    AND r.suspect_since IS NULL AND r.outdated_at IS NULL
+    AND r.suspect_since IS NULL AND r.outdated_at IS NULL AND r.withdrawn_at IS NULL
     AND n.approved_at IS NOT NULL AND n.retired_at IS NULL
-    AND n.liveness = 'healthy' AND n.drain_requested_at IS NULL
+    AND n.liveness = 'healthy'
     AND (p_revision IS NULL OR r.config_revision = p_revision)
     AND (p_barred IS NULL OR r.node_id <> ALL(p_barred))
     AND (p_excluded IS NULL OR r.id <> ALL(p_excluded))
@@ -71,7 +71,8 @@ BEGIN
             FROM (SELECT pool.*, min(in_flight) OVER () AS floor FROM pool) near
             JOIN nodes_nodemodel r ON r.id = near.id
             WHERE near.in_flight <= near.floor + 1
-                AND r.state = 'loaded' AND r.suspect_since IS NULL AND r.outdated_at IS NULL
+                AND r.state = 'loaded' AND r.suspect_since IS NULL
+                AND r.outdated_at IS NULL AND r.withdrawn_at IS NULL
             ORDER BY near.in_flight, near.last_used NULLS FIRST, near.available_vram DESC, near.id
             LIMIT 1
             FOR NO KEY UPDATE OF r SKIP LOCKED;
@@ -243,7 +244,7 @@ ALTER TABLE scheduling_routelease RESET (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0005_route_leases"), ("nodes", "0008_ejected_replicas")]
+    dependencies = [("scheduling", "0006_rolling"), ("nodes", "0009_withdrawn_replicas")]
 
     operations = [
         migrations.RunSQL(TAKE.replace("{eligible}", ELIGIBLE), DROP_TAKE),
