@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from scheduling.planning import evicting, filling, filters, picking, trimming
+from scheduling.planning import evicting, filling, filters, picking, swapping, trimming
 from scheduling.planning.drafts import Draft
 from scheduling.planning.filters import Kind
 from scheduling.planning.spots import Spot
@@ -47,8 +47,7 @@ def _to_number(draft: Draft, standing: Standing, wish: Wish) -> None:
         return
     room = goal + _surge(goal) - len(standing.old) - standing.have
     for _ in range(min(missing, room)):
-        if not standing.room:
-            _at_maximum(draft, standing)
+        if not standing.room and not _made_way(draft, standing):
             return
         spot = picking.best(draft.board, wish)
         if spot is None:
@@ -97,16 +96,17 @@ def _in_place(draft: Draft, standing: Standing, wish: Wish, rows: Iterable[Repli
     draft.retire(standing, row, reason, gap=True)
 
 
-def _at_maximum(draft: Draft, standing: Standing) -> None:
-    """The maximum leaves no room beside them: an old one goes first, one at a time."""
-    limit = standing.rule.max_replicas
+def _made_way(draft: Draft, standing: Standing) -> bool:
+    """The maximum leaves no room beside them: one goes first, and another when it is replaced."""
     if standing.coming or standing.leaving or standing.outdated:
-        return
-    row, left = _in_order(draft, standing.old)[0], len(standing.old) + len(standing.serving) - 1
-    others = f"{left} serve meanwhile" if left else "none serves until the new one is loaded"
+        return False
+    if any(row.in_flight == 0 for row in standing.replaceable):
+        swapping.make_way(draft, standing)
+        return bool(standing.room)
+    row, limit = _in_order(draft, standing.old)[0], standing.rule.max_replicas
     where = f"{row.key} on {draft.board.name(row.node)}"
-    reason = f"max_replicas is {limit}: {where} goes before its replacement comes; {others}."
-    draft.retire(standing, row, reason, gap=True)
+    draft.retire(standing, row, f"max_replicas is {limit}: {where} makes way for its replacement.")
+    return False
 
 
 def _would_fit(draft: Draft, row: ReplicaView, wish: Wish) -> bool:

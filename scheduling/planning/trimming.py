@@ -66,22 +66,23 @@ def _above_maximum(draft: Draft, standing: Standing) -> None:
     excess = standing.running - rule.max_replicas if rule.max_replicas else 0
     if excess <= 0:
         return
-    excess -= _give_up(draft, standing, min(excess, standing.have - rule.min_replicas))
-    # Those on their way are not there yet: leaving now would break the minimum
-    number = min(excess, len(standing.serving) - rule.min_replicas)
+    _give_up(draft, standing, min(excess, standing.have - rule.min_replicas))
+    # Those on their way are not there yet: leaving now would break the minimum. And those that
+    # are to be replaced go by themselves: nobody better has to leave for them.
+    above = standing.have - rule.max_replicas
+    number = min(above, len(standing.serving) - rule.min_replicas)
     for row in _worst(draft, resting(standing.serving), number):
         draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
 
 
-def _give_up(draft: Draft, standing: Standing, number: int) -> int:
-    """Cancel the youngest loads; says how many."""
+def _give_up(draft: Draft, standing: Standing, number: int) -> None:
+    """Cancel the youngest loads."""
     jobs = sorted(standing.loads, key=lambda job: -job.id)[: max(number, 0)]
     for job in jobs:
         standing.loads.remove(job)
         standing.coming.remove(job.node)
         reason = f"More than {standing.rule.max_replicas} replicas run or load."
         draft.cancel.append(Cancel(job=job.id, model=job.model, reason=reason))
-    return len(jobs)
 
 
 def _idle(draft: Draft, standing: Standing) -> None:

@@ -128,7 +128,7 @@ def test_a_new_revision_that_fails_leaves_the_old_one_serving() -> None:
 
 
 def test_idle_old_ones_are_not_scaled_down_meanwhile() -> None:
-    rows = [old(name, last_used=NOW.replace(hour=1)) for name in "abc"]
+    rows = [old(name, used=NOW.replace(hour=1).timestamp()) for name in "abc"]
     nodes = [node(name) for name in "abcd"]
     done = plan(cluster(*nodes, models=[edited(goal=3, rule=wanted(1))], replicas=rows))
     assert gone(done) == set()
