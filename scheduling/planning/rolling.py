@@ -32,7 +32,7 @@ def turn(draft: Draft, standing: Standing) -> bool:
         _on_each_node(draft, standing, standing.wish)
     else:
         _to_number(draft, standing, standing.wish)
-    return True
+    return bool(standing.old)  # who has just lost the last old one is like any other
 
 
 def _to_number(draft: Draft, standing: Standing, wish: Wish) -> None:
