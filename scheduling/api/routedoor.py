@@ -22,7 +22,7 @@ from prometheus_client import Counter, Histogram
 from clustermgr import tokens
 from clustermgr.lib.api import envelope
 from clustermgr.lib.coalescing import TogetherAsync
-from clustermgr.lib.errors import DomainError, InvalidInput, NotFound, TooLarge, Unauthenticated
+from clustermgr.lib.errors import DomainError, NotFound, TooLarge, Unauthenticated
 from clustermgr.lib.offloop import off_loop
 from clustermgr.lib.text import uuid_in
 from scheduling.api import routebody
@@ -154,9 +154,7 @@ class RouteDoor:
         return 200, {"lease_id": str(lease), "expires_at": renewed[lease]}
 
     async def _release_many(self, given: ReleaseIn) -> Answer:
-        if len(given.leases) > routebody.MOST_LEASES:
-            raise InvalidInput(f"At most {routebody.MOST_LEASES} leases can be released at once.")
-        known = [lease for lease in map(uuid_in, given.leases) if lease is not None]
+        known = routebody.leases_of(given)
         ended = await asyncio.gather(*(self._releases.do(None, lease) for lease in known))
         return 200, {"released": sum(ended)}
 

@@ -1,6 +1,6 @@
 import asyncio
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_lease_tells_all_that_a_caller_needs(caller: Caller) -> None:
         "address": replica.address,
         "revision": "r7",
         "how": "plain",
-        "why": "The only replica that can serve (0 in flight).",
+        "why": "The least busy replica that can serve (0 in flight).",
     }
     assert lease.holder == "gateway"
     assert caller.asked_django == 0
@@ -103,6 +103,51 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
     status, told = caller.run(lambda it: it.ask("POST", "/api/route", body))
     assert (status, told["code"]) == (400, "invalid_input")
     assert says in told["detail"]
+
+
+ODD = [
+    b"{",
+    b"[]",
+    b"",
+    b"\xff",
+    {"model": ""},
+    {"model": 5},
+    {"model": " llama "},
+    {"model": "a\x00b"},
+    {"model": "llama", "ttl": 0},
+    {"model": "llama", "ttl": "5"},
+    {"model": "llama", "ttl": True},
+    {"model": "llama", "timeout": -1},
+    {"model": "llama", "timeout": 0},
+    {"model": "llama", "session": None},
+    {"model": "llama", "session": "é" * 300},
+    {"model": "llama", "prompt_prefix": "a\x00b"},
+    {"model": "llama", "chain": [-1]},
+    {"model": "llama", "chain": [2**64]},
+    {"model": "llama", "chain": [1] * 65},
+    {"model": "llama", "chain": "x"},
+    {"model": "llama", "revision": "r0"},
+    {"model": "llama", "more": 1},
+    {"model": "llama", "prompt_prefix": "x" * 300_000},
+]
+
+
+@pytest.mark.parametrize("path", ["", "/release", f"/{UUID(int=7)}/renew"])
+def test_the_door_and_django_behind_it_answer_alike(caller: Caller, path: str) -> None:
+    make_model(config_revision="r1")
+    make_replica(make_node(), config_revision="r1")
+
+    async def story(it: Caller) -> list[tuple[int, Any]]:
+        return [await it.ask("POST", f"/api/route{path}", body) for body in ODD]
+
+    at_the_door = caller.run(story)
+    assert caller.asked_django == 0
+    caller.door.takes = lambda scope: False  # type: ignore[method-assign]
+    behind_it = caller.run(story)
+    assert caller.asked_django == len(ODD)
+    for body, (status, told), (same, words) in zip(ODD, at_the_door, behind_it, strict=True):
+        assert status == same, body
+        assert status == 200 or told["detail"] == words["detail"], body
 
 
 def test_too_much_is_not_read_to_its_end(caller: Caller) -> None:
