@@ -1,10 +1,13 @@
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection, transaction
 
 from clustermgr import tokens
+from clustermgr.lib import fastlane
 from clustermgr.lib.offloop import off_loop
 from nodes.models import NodeModel
 from scheduling.models import RouteLease
@@ -198,6 +201,31 @@ def test_a_caller_with_an_old_idea_of_the_model_is_told(caller: Caller) -> None:
     status, told = caller.run(lambda it: it.route(revision="r1", timeout=30))
     assert (status, told["code"]) == (409, "stale_revision")
     assert "r2" in told["detail"]
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """A database that gives up soon on what it cannot do now."""
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    fastlane.close()  # connections that are open keep their patience
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} RESET lock_timeout")
+    fastlane.close()
+
+
+def test_a_database_that_does_not_answer_is_a_503_and_no_fault_of_the_caller(
+    caller: Caller, impatient: None
+) -> None:
+    make_replica(make_node())
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE scheduling_routelease IN ACCESS EXCLUSIVE MODE")
+        status, told = caller.run(lambda it: it.route())
+    assert (status, told["code"]) == (503, "database_away")
+    assert caller.headers["retry-after"] == "5"
+    assert caller.run(lambda it: it.route())[0] == 200
 
 
 def test_nothing_else_under_route_is_the_doors(caller: Caller) -> None:
