@@ -1,12 +1,12 @@
 """What would become of a request this moment. Nothing is leased, loaded or remembered by asking."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from nodes.models import NodeModel
-from nodes.states import NodeStatus, ReplicaState
+from nodes.states import ReplicaState
 from scheduling.models import LoadJob
 from scheduling.prefixes.chains import chain_of
 from scheduling.prefixes.index import Seat
@@ -55,7 +55,7 @@ def explain(model: str, *, prompt: str, session: str, prefixes: Prefixes, now: d
     options = [
         Option(
             replica=row,
-            objection="" if row in welcome else _objection(row, standing.barred),
+            objection="" if row in welcome else _objection(row, able, standing.barred),
             chosen=choice is not None and row.pk == choice.seat.id,
             knows=wish is not None and row.pk == wish.hot,
         )
@@ -92,18 +92,21 @@ def _welcome(rows: list[NodeModel], *, now: datetime) -> list[NodeModel]:
     return awake or rows
 
 
-def _objection(row: NodeModel, barred: Sequence[UUID]) -> str:
+def _objection(row: NodeModel, able: Set[UUID], barred: Sequence[UUID]) -> str:
+    """Which condition it does not meet: of `serving()`, of the rule, of its callers."""
+    if row.pk in able:
+        return "It rests: callers complained of it."
     if row.state != ReplicaState.LOADED:
         return f"It is {row.state}."
     if row.outdated_at is not None:
         return "The model was edited since it was loaded."
     if row.suspect_since is not None:
         return "Its worker has not confirmed it yet."
-    if row.node.status != NodeStatus.HEALTHY:
-        return f"Its node is {row.node.status}."
+    if row.withdrawn_at is not None:
+        return "It is withdrawn, and stops when it is idle."
     if row.node_id in barred:
         return "The rule's selector does not mean its node."
-    return "It rests: callers complained of it."
+    return f"Its node is {row.node.status}."
 
 
 def _order(option: Option) -> tuple[bool, bool, int, str, int]:
