@@ -56,6 +56,9 @@ def test_the_quick_tour_of_the_readme_works_as_written(checkout: Path) -> None:
         assert told.returncode == 0, told.stderr
         _, defined, leased, spoken, released = told.stdout.split("----\n")
         figures = up.get("/metrics", token)[1]
+    except Exception as problem:
+        problem.add_note(up.log.read_text())
+        raise
     finally:
         up.stop()
     assert json.loads(defined)["actual"] == 0
