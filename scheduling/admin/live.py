@@ -13,6 +13,7 @@ from scheduling.presenting import rows
 from scheduling.services import standing
 
 VIEW = "scheduling.view_modelloadinfo"
+LEASES = "scheduling.view_routelease"
 MOST = 100  # twice a page: a hand-written request must not ask for everything
 
 
@@ -26,6 +27,9 @@ def fragment(request: HttpRequest) -> HttpResponse:
     if "running" in request.GET and names and request.user.has_perm("nodes.view_nodemodel"):
         context = {**modelpage.running(names[0], request=request), "oob": True}
         parts.append(render_to_string("console/models/_running.html", context, request))
+    if "requests" in request.GET and names and request.user.has_perm(LEASES):
+        context = {**modelpage.asked(names[0], request=request), "oob": True}
+        parts.append(render_to_string("console/models/_requests.html", context, request))
     return HttpResponse("".join(parts), headers=MARK)
 
 

@@ -11,7 +11,7 @@ from nodes.models import ClusterEvent, NodeModel
 from nodes.presenting.displays import ago
 from nodes.presenting.words import in_words
 from scheduling.models import LoadJob, ModelLoadInfo, PlacementDecision
-from scheduling.presenting import options, rows, ruleform, words
+from scheduling.presenting import options, requests, rows, ruleform, words
 from scheduling.services import standing
 from scheduling.states import ACTIVE
 
@@ -37,6 +37,23 @@ def running(name: str, *, request: HttpRequest) -> dict[str, Any]:
             for one in found.order_by("node__name", "replica_index")[:MOST_REPLICAS]
         ],
         "active": [words.job_line(job, now=now) for job in active.order_by("id")],
+        "now": now,
+        "may_operate": request.user.has_perm("scheduling.operate_model"),
+    }
+
+
+def _requests(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
+    may_load = request.user.has_perm("scheduling.request_route")
+    return {**asked(model.model_name, request=request), "may_load": may_load}
+
+
+def asked(name: str, *, request: HttpRequest) -> dict[str, Any]:
+    """Requests of this moment and of the last hour: the part that a refresh replaces."""
+    now = timezone.now()
+    return {
+        "hour": requests.last_hour(name, now=now),
+        "resting": requests.resting(name, now=now),
+        **requests.leases(name, now=now),
         "may_operate": request.user.has_perm("scheduling.operate_model"),
     }
 
@@ -111,6 +128,7 @@ def _page(request: HttpRequest, found: Any) -> dict[str, Any]:
 Tab = tuple[Callable[[HttpRequest, ModelLoadInfo], dict[str, Any]], str]
 TABS: dict[str, Tab] = {
     "replicas": (_replicas, "nodes.view_nodemodel"),
+    "requests": (_requests, "scheduling.view_routelease"),
     "definition": (_definition, ""),
     "rule": (_rule, "scheduling.view_modelschedulingconfig"),
     "jobs": (_jobs, "scheduling.view_loadjob"),
@@ -131,6 +149,7 @@ def context(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
         "title": model.model_name,
         "cells": {name: rows.cell(name, row) for name in rows.LIVE},
         "tab": tab,
+        "is_tab": {tab: True},  # a refresh asks for what is shown
         "tabs": allowed,
         "tab_template": f"console/models/tab_{tab}.html",
         **TABS[tab][0](request, model),

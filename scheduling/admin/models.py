@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from clustermgr.lib.admin import EmptyHint
-from scheduling.admin import asking, editing, live, modelpage, replicas
+from scheduling.admin import asking, editing, leases, live, modelpage, replicas, trying
 from scheduling.admin.changelist import StandingChangeList
 from scheduling.admin.modelverbs import ModelVerbs
 from scheduling.models import ModelLoadInfo, ModelSchedulingConfig
@@ -60,6 +60,12 @@ class ModelAdmin(ModelVerbs):
                 "replica/<uuid:replica_id>/<str:verb>/",
                 guard(self._with(replicas.page)),
                 name="scheduling_replica",
+            ),
+            path("try/", guard(require_POST(trying.answer)), name="scheduling_try"),
+            path(
+                "lease/<uuid:lease_id>/end/",
+                guard(self._with(leases.end)),
+                name="scheduling_lease_end",
             ),
             *super().get_urls(),
         ]

@@ -2,12 +2,13 @@
 
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
 import msgspec
 from django.conf import settings
 
-from clustermgr.lib.errors import InvalidInput
-from clustermgr.lib.text import checked
+from clustermgr.lib.errors import InvalidInput, TooLarge
+from clustermgr.lib.text import checked, uuid_in
 from scheduling.prefixes.chains import DEPTH, Chain, chain_of
 from scheduling.routing.asks import LEAST, MOST, Ask, Lease
 
@@ -36,6 +37,8 @@ class ReleaseIn(msgspec.Struct, kw_only=True):
 
 def read(body: bytes, shape: type[Body]) -> Body:
     """The body, or a refusal that says what is wrong with it."""
+    if len(body) > MOST_BODY:
+        raise TooLarge(f"A request may have {MOST_BODY} bytes.")
     try:
         return msgspec.json.decode(body or b"{}", type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -62,6 +65,13 @@ def ttl_of(seconds: float | None) -> timedelta:
     if not LEAST.total_seconds() <= seconds <= MOST.total_seconds():
         raise InvalidInput(f"ttl must be from {LEAST.seconds} to {MOST.seconds} seconds.")
     return timedelta(seconds=seconds)
+
+
+def leases_of(given: ReleaseIn) -> list[UUID]:
+    """Which leases to end; what is no lease's id is nobody's lease."""
+    if len(given.leases) > MOST_LEASES:
+        raise InvalidInput(f"At most {MOST_LEASES} leases can be released at once.")
+    return [lease for lease in map(uuid_in, given.leases) if lease is not None]
 
 
 def answer(lease: Lease) -> dict[str, Any]:

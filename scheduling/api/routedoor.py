@@ -6,6 +6,7 @@ views behind the door, which say the same in the same words.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -16,13 +17,15 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg
+from django.db import OperationalError
 from django.utils import timezone
 from prometheus_client import Counter, Histogram
 
 from clustermgr import tokens
 from clustermgr.lib.api import envelope
 from clustermgr.lib.coalescing import TogetherAsync
-from clustermgr.lib.errors import DomainError, InvalidInput, NotFound, TooLarge, Unauthenticated
+from clustermgr.lib.errors import DomainError, NotFound, TooLarge, Unauthenticated
 from clustermgr.lib.offloop import off_loop
 from clustermgr.lib.text import uuid_in
 from scheduling.api import routebody
@@ -38,6 +41,10 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Answer = tuple[int, dict[str, Any]]
 
+log = logging.getLogger(__name__)
+
+# Of the fast lane, and of Django's connections
+AWAY = (psycopg.OperationalError, OperationalError)
 NEEDS = "scheduling.request_route"
 PATH = re.compile(r"/api/route(?:/(?P<lease>[0-9a-fA-F-]{36}))?(?:/(?P<verb>renew|release))?/?")
 POSTED = {(False, None): "lease", (False, "release"): "release", (True, "renew"): "renew"}
@@ -76,19 +83,21 @@ class RouteDoor:
         return path.startswith("/api/route") and self._verb(scope) is not None
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._caller(_secret(scope))
-        if caller is None:
-            await self._django(scope, receive, send)
-            return
         try:
+            caller = await self._caller(_secret(scope))
+            if caller is None:
+                await self._django(scope, receive, send)
+                return
             status, told = await self._do(scope, receive, caller)
         except _HungUp:
             return
         except DomainError as refusal:
-            REFUSED.labels(code=refusal.code).inc()
-            await _say(send, refusal.http_status, envelope(refusal), refusal.retry_after)
-            return
-        await _say(send, status, told)
+            await _refuse(send, refusal)
+        except AWAY:
+            log.warning("a request got no replica", exc_info=True)
+            await _refuse(send, DatabaseAway("The database does not answer; try again soon."))
+        else:
+            await _say(send, status, told)
 
     def _verb(self, scope: Scope) -> str | None:
         found = PATH.fullmatch(scope["path"])
@@ -154,9 +163,7 @@ class RouteDoor:
         return 200, {"lease_id": str(lease), "expires_at": renewed[lease]}
 
     async def _release_many(self, given: ReleaseIn) -> Answer:
-        if len(given.leases) > routebody.MOST_LEASES:
-            raise InvalidInput(f"At most {routebody.MOST_LEASES} leases can be released at once.")
-        known = [lease for lease in map(uuid_in, given.leases) if lease is not None]
+        known = routebody.leases_of(given)
         ended = await asyncio.gather(*(self._releases.do(None, lease) for lease in known))
         return 200, {"released": sum(ended)}
 
@@ -180,6 +187,14 @@ class RouteDoor:
             known = _Caller(await off_loop(_name_of, secret), monotonic() + CHECK_EVERY)
             self._callers[key] = known
         return known.name
+
+
+class DatabaseAway(DomainError):
+    """PostgreSQL is restarting, or gone for longer than a request is made to wait."""
+
+    code = "database_away"
+    http_status = 503
+    retry_after = 5
 
 
 class _HungUp(Exception):
@@ -216,6 +231,11 @@ async def _body(receive: Receive) -> bytes:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _refuse(send: Send, refusal: DomainError) -> None:
+    REFUSED.labels(code=refusal.code).inc()
+    await _say(send, refusal.http_status, envelope(refusal), refusal.retry_after)
 
 
 async def _say(

@@ -1,4 +1,7 @@
-"""Leases for callers that come through Django: pages, and whoever the door sends on."""
+"""Leases for callers that come through Django: whoever the door sends on, and the schema.
+
+Bodies are read by the door's own reader: what one refuses, the other does, in the same words.
+"""
 
 from datetime import timedelta
 from uuid import UUID
@@ -44,7 +47,7 @@ class RouteView(OperatorView):
         errors=LATER,
     )
     def post(self, request: Request) -> Response:
-        given = routebody.RouteIn(**self.valid(RouteIn))
+        given = routebody.read(request.body, routebody.RouteIn)
         ask, within = routebody.ask_of(given, holder=self.actor)
         lease = default_router(clock=timezone.now).lease(ask, within=min(within, PATIENCE))
         return Response(routebody.answer(lease))
@@ -64,7 +67,8 @@ class RenewView(OperatorView):
     @operator_schema("renewLease", "Hold a replica for longer", RenewedOut, body=RenewIn)
     def post(self, request: Request, lease_id: str) -> Response:
         lease = _lease(lease_id)
-        until = timezone.now() + routebody.ttl_of(self.valid(RenewIn)["ttl"])
+        given = routebody.read(request.body, routebody.RenewIn)
+        until = timezone.now() + routebody.ttl_of(given.ttl)
         renewed = leasing.renew([lease], until=until)
         if lease not in renewed:
             raise NotFound("There is no such lease; it was released, or has expired.")
@@ -76,9 +80,8 @@ class ReleaseView(OperatorView):
 
     @operator_schema("endLeases", "Give many replicas back", ReleasedManyOut, body=ReleaseManyIn)
     def post(self, request: Request) -> Response:
-        known = [uuid_in(text) for text in self.valid(ReleaseManyIn)["leases"]]
-        ended = leasing.release([lease for lease in known if lease is not None])
-        return Response({"released": len(ended)})
+        given = routebody.read(request.body, routebody.ReleaseIn)
+        return Response({"released": len(leasing.release(routebody.leases_of(given)))})
 
 
 class FailureView(OperatorView):

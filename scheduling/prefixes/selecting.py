@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import md5
 from typing import NamedTuple
 from uuid import UUID
 
@@ -85,6 +86,24 @@ def choose(candidates: Sequence[Candidate], wish: Wish | None) -> Choice | None:
         return Choice(best.seat, "Nobody has seen enough of this prompt; it remembers least.")
     why = f"Another has seen {wish.share:.0%} of this prompt and is too busy ({hot.in_flight} in "
     return Choice(best.seat, f"{why}flight, the idlest {least}); it remembers least.", True)
+
+
+def choose_for_session(candidates: Sequence[Candidate], session: str, wish: Wish) -> Choice | None:
+    """Pick who serves a session: the same one in every process, unless it is much busier."""
+    if not candidates:
+        return None
+    least = min(one.in_flight for one in candidates)
+    home = min(candidates, key=lambda one: _draw(session, one.seat.id))
+    if wish.allows(home.in_flight, least=least):
+        return Choice(home.seat, "It serves this session.")
+    best = min(candidates, key=lambda one: (one.in_flight, *one.seat[1:]))
+    busy = f"{home.in_flight} in flight, the idlest {least}"
+    return Choice(best.seat, f"The one that serves this session is too busy ({busy}).", True)
+
+
+def _draw(session: str, replica: UUID) -> str:
+    """A lot that every process draws alike; few sessions move when a replica comes or goes."""
+    return md5(f"{session}{replica}".encode(), usedforsecurity=False).hexdigest()
 
 
 def plain_order(one: Candidate) -> tuple[int, float, int, UUID]:

@@ -68,6 +68,9 @@ class Lease:
         busy = f"{self.load} in flight"
         if self.how in KNOWN:
             return f"{KNOWN[self.how]} ({busy}; the least busy has {self.least})."
+        if self.how is How.PLAIN and self.candidates == 1:
+            # A single plain pick looks at the others and does not count them
+            return f"The least busy replica that can serve ({busy})."
         if self.candidates == 1:
             return f"The only replica that can serve ({busy})."
         least = "emptiest cache" if self.how is How.PREFIX_COLD else "fewest requests"

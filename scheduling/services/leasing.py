@@ -15,6 +15,8 @@ from uuid import UUID, uuid4
 from django.db import connection, transaction
 
 from clustermgr.lib import fastlane
+from clustermgr.lib.errors import NotFound
+from nodes.services import events
 from scheduling import statements
 from scheduling.models import RouteLease
 from scheduling.routing.asks import Ask, How, Lease
@@ -86,6 +88,26 @@ def renew(leases: Sequence[UUID], *, until: datetime) -> dict[UUID, datetime]:
     """Make leases last until then at least; those that are gone are missing in the answer."""
     rows = fastlane.fetch(statements.RENEW_LEASES, {"leases": list(leases), "until": until})
     return {lease: expires_at for lease, expires_at in rows}
+
+
+@transaction.atomic
+def end(lease_id: UUID, *, by: str, now: datetime) -> RouteLease:
+    """End somebody else's lease by hand. The holder is not told: its request, if any, runs on."""
+    rows = RouteLease.objects.filter(pk=lease_id).select_related("replica__node")
+    lease = rows.first()
+    if lease is None or lease_id not in release([lease_id]):
+        raise NotFound("There is no such lease; it was released, or has expired.")
+    replica = lease.replica
+    events.record(
+        "lease.ended",
+        actor=by,
+        now=now,
+        node=replica.node,
+        subject=replica.model_name,
+        reason=f"{lease.holder} held {replica.process_key} on {replica.node.name} since"
+        f" {lease.granted_at:%Y-%m-%d %H:%M:%S} UTC.",
+    )
+    return lease
 
 
 def sweep(*, now: datetime) -> int:

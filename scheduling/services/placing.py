@@ -92,6 +92,20 @@ def place(
     return result.job
 
 
+def foresee(model_name: str, *, now: datetime) -> tuple[LoadJob | None, str]:
+    """What `place` would do for a request: the load it would join, or a sentence. Only reads."""
+    running = _joined(model_name, Cause.REQUEST)
+    if running is not None:
+        return running, ""
+    draft = deciding.begin(snapshot.take(now=now), now=now, knobs=knobs(settings.CLUSTER))
+    standing = draft.standings.get(model_name)
+    if standing is None or not standing.model.defined:
+        raise NotFound(f"Nobody has defined how {model_name} is loaded.")
+    outcome = asked.one_more(draft, standing, cause=Cause.REQUEST)
+    where = [one.node_name for one in draft.place]
+    return None, outcome.sentence or f"A request would have it loaded on {where[0]}, and wait."
+
+
 @transaction.atomic
 def _decide(model_name: str, want: _Asked, *, by: str, now: datetime) -> _Result:
     # Waits, unlike a tick: a slot is decided on once, and a tick is over in a moment

@@ -99,6 +99,8 @@ def hunt(cases: SearchStrategy[Case], secret: str) -> None:
         answer(case, secret)
         if isinstance(case.body, dict) and "token" in case.body:
             case.body["token"] = SECRET
+        if isinstance(case.body, dict) and "model" in case.body:
+            case.body["model"] = "llama"
         if "node_id" in case.path_parameters:
             case.path_parameters["node_id"] = str(NODE)
         for model in {"name", "model_name"} & case.path_parameters.keys():

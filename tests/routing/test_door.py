@@ -1,10 +1,13 @@
 import asyncio
+from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection, transaction
 
 from clustermgr import tokens
+from clustermgr.lib import fastlane
 from clustermgr.lib.offloop import off_loop
 from nodes.models import NodeModel
 from scheduling.models import RouteLease
@@ -34,7 +37,7 @@ def test_a_lease_tells_all_that_a_caller_needs(caller: Caller) -> None:
         "address": replica.address,
         "revision": "r7",
         "how": "plain",
-        "why": "The only replica that can serve (0 in flight).",
+        "why": "The least busy replica that can serve (0 in flight).",
     }
     assert lease.holder == "gateway"
     assert caller.asked_django == 0
@@ -105,6 +108,51 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
     assert says in told["detail"]
 
 
+ODD = [
+    b"{",
+    b"[]",
+    b"",
+    b"\xff",
+    {"model": ""},
+    {"model": 5},
+    {"model": " llama "},
+    {"model": "a\x00b"},
+    {"model": "llama", "ttl": 0},
+    {"model": "llama", "ttl": "5"},
+    {"model": "llama", "ttl": True},
+    {"model": "llama", "timeout": -1},
+    {"model": "llama", "timeout": 0},
+    {"model": "llama", "session": None},
+    {"model": "llama", "session": "é" * 300},
+    {"model": "llama", "prompt_prefix": "a\x00b"},
+    {"model": "llama", "chain": [-1]},
+    {"model": "llama", "chain": [2**64]},
+    {"model": "llama", "chain": [1] * 65},
+    {"model": "llama", "chain": "x"},
+    {"model": "llama", "revision": "r0"},
+    {"model": "llama", "more": 1},
+    {"model": "llama", "prompt_prefix": "x" * 300_000},
+]
+
+
+@pytest.mark.parametrize("path", ["", "/release", f"/{UUID(int=7)}/renew"])
+def test_the_door_and_django_behind_it_answer_alike(caller: Caller, path: str) -> None:
+    make_model(config_revision="r1")
+    make_replica(make_node(), config_revision="r1")
+
+    async def story(it: Caller) -> list[tuple[int, Any]]:
+        return [await it.ask("POST", f"/api/route{path}", body) for body in ODD]
+
+    at_the_door = caller.run(story)
+    assert caller.asked_django == 0
+    caller.door.takes = lambda scope: False  # type: ignore[method-assign]
+    behind_it = caller.run(story)
+    assert caller.asked_django == len(ODD)
+    for body, (status, told), (same, words) in zip(ODD, at_the_door, behind_it, strict=True):
+        assert status == same, body
+        assert status == 200 or told["detail"] == words["detail"], body
+
+
 def test_too_much_is_not_read_to_its_end(caller: Caller) -> None:
     status, told = caller.run(lambda it: it.ask("POST", "/api/route", b"x" * 300_000))
     assert (status, told["code"]) == (413, "too_large")
@@ -153,6 +201,31 @@ def test_a_caller_with_an_old_idea_of_the_model_is_told(caller: Caller) -> None:
     status, told = caller.run(lambda it: it.route(revision="r1", timeout=30))
     assert (status, told["code"]) == (409, "stale_revision")
     assert "r2" in told["detail"]
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """A database that gives up soon on what it cannot do now."""
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    fastlane.close()  # connections that are open keep their patience
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} RESET lock_timeout")
+    fastlane.close()
+
+
+def test_a_database_that_does_not_answer_is_a_503_and_no_fault_of_the_caller(
+    caller: Caller, impatient: None
+) -> None:
+    make_replica(make_node())
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE scheduling_routelease IN ACCESS EXCLUSIVE MODE")
+        status, told = caller.run(lambda it: it.route())
+    assert (status, told["code"]) == (503, "database_away")
+    assert caller.headers["retry-after"] == "5"
+    assert caller.run(lambda it: it.route())[0] == 200
 
 
 def test_nothing_else_under_route_is_the_doors(caller: Caller) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nodes.models import NodeModel
 from scheduling.prefixes.index import Seat
-from scheduling.prefixes.selecting import Candidate, Wish, choose
+from scheduling.prefixes.selecting import Candidate, Wish, choose, choose_for_session
 from scheduling.routing.asks import Ask
 from scheduling.services import leasing
 from scheduling.services.leasing import Terms, Wanted
@@ -83,6 +83,24 @@ def test_sql_picks_whom_the_pure_picker_picks(seed: int) -> None:
         assert expected is not None
         assert lease is not None
         assert lease.replica == expected.seat.id, (asked, candidates())
+        assert lease.missed == expected.pressure
+        if dice.random() < 0.5:
+            leasing.release([lease.id])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sql_and_the_pure_picker_agree_on_who_serves_a_session(seed: int) -> None:
+    dice = random.Random(seed)
+    cluster(dice)
+    for _ in range(12):
+        guard = Wish(abs=dice.randint(0, 2), rel=dice.choice([1.0, 1.5, 2.0]))
+        session = dice.choice(["anna", "bert", "Zoë"])
+        expected = choose_for_session(candidates(), session, guard)
+        ask = Ask(model="llama", holder="tests", ttl=MINUTE, session=session)
+        (lease,) = leasing.take([Wanted(ask=ask)], terms(guard), now=NOW)
+        assert expected is not None
+        assert lease is not None
+        assert lease.replica == expected.seat.id
         assert lease.missed == expected.pressure
         if dice.random() < 0.5:
             leasing.release([lease.id])
