@@ -7,12 +7,13 @@ crash of PostgreSQL loses the last half second of leases and of counts, together
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import connection, transaction
+from psycopg.errors import UniqueViolation
 
 from clustermgr.lib import fastlane
 from clustermgr.lib.errors import NotFound
@@ -54,6 +55,15 @@ class Wanted:
 
 def take(wanted: Sequence[Wanted], terms: Terms, *, now: datetime) -> list[Lease | None]:
     """A lease for each, fairly; None where no replica can serve. All of one `Ask.group`."""
+    try:
+        return _take(wanted, terms, now=now)
+    except UniqueViolation:
+        # The connection broke between commit and answer, and the statement was sent again. What
+        # the first one granted nobody knows of: it expires.
+        return _take([replace(one, id=uuid4()) for one in wanted], terms, now=now)
+
+
+def _take(wanted: Sequence[Wanted], terms: Terms, *, now: datetime) -> list[Lease | None]:
     model, revision, excluded = wanted[0].ask.group
     rows = fastlane.fetch(
         statements.TAKE,

@@ -198,3 +198,14 @@ def test_picks_hold_no_lock_that_a_heartbeat_waits_for() -> None:
 
     threads(2, caller)
     assert beaten.is_set()
+
+
+def test_a_lease_whose_grant_was_not_heard_is_granted_anew() -> None:
+    make_replica(make_node())
+    wanted = Wanted(ask=ask())
+    (unheard,) = leasing.take([wanted], Terms(), now=clock())
+    (lease,) = leasing.take([wanted], Terms(), now=clock())
+    assert unheard is not None
+    assert lease is not None
+    assert lease.id != unheard.id
+    assert NodeModel.objects.get().in_flight == 2
