@@ -9,9 +9,11 @@ from backendops.models import PendingBackendOp
 from backendops.presenting import strip
 from nodes.models import BackendNode, ClusterEvent
 from nodes.states import Severity
+from scheduling.models import ModelSchedulingConfig
 
 VIEW_NODES = "nodes.view_backendnode"
 VIEW_EVENTS = "nodes.view_clusterevent"
+VIEW_MODELS = "scheduling.view_modelloadinfo"
 VIEW_OPS = "backendops.view_pendingbackendop"
 
 
@@ -19,7 +21,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups; what somebody may not see is not listed."""
     return [
         {"title": "Fleet", "items": _allowed(request, _fleet(request))},
-        {"title": "Models", "separator": True, "items": _allowed(request, _models())},
+        {"title": "Models", "separator": True, "items": _allowed(request, _models(request))},
         {"title": "Software", "separator": True, "items": _allowed(request, _orders(request))},
         {"title": "Access", "separator": True, "items": _allowed(request, _access())},
     ]
@@ -41,15 +43,25 @@ def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _models() -> list[dict[str, Any]]:
+def _models(request: HttpRequest) -> list[dict[str, Any]]:
+    starved = _starved() if request.user.has_perm(VIEW_MODELS) else 0
     return [
-        _item(
-            *("Models", "neurology", "scheduling_modelloadinfo_changelist"),
-            "scheduling.view_modelloadinfo",
-        ),
+        {
+            **_item(
+                *("Models", "neurology", "scheduling_modelloadinfo_changelist"),
+                VIEW_MODELS,
+                badge=starved,
+                variant="danger",
+            ),
+            "active": _among_models,  # the page "What if?" lives below its address
+        },
         _item(
             *("Scheduling rules", "rule", "scheduling_modelschedulingconfig_changelist"),
             "scheduling.view_modelschedulingconfig",
+        ),
+        _item(
+            *("What if?", "psychology_alt", "scheduling_whatif"),
+            "scheduling.view_placementdecision",
         ),
     ]
 
@@ -96,6 +108,11 @@ def _among_tokens(request: HttpRequest) -> bool:
     return request.path.startswith(tokens) and request.path != reverse("admin:add_worker")
 
 
+def _among_models(request: HttpRequest) -> bool:
+    models = reverse("admin:scheduling_modelloadinfo_changelist")
+    return request.path.startswith(models) and request.path != reverse("admin:scheduling_whatif")
+
+
 def _among_operations(request: HttpRequest) -> bool:
     operations = reverse("admin:backendops_operation_changelist")
     install = reverse("admin:backendops_operation_install")
@@ -117,6 +134,10 @@ def _allowed(request: HttpRequest, items: list[dict[str, Any]]) -> list[dict[str
 
 def _pending() -> int:
     return BackendNode.objects.waiting_for_approval().count()
+
+
+def _starved() -> int:
+    return ModelSchedulingConfig.objects.filter(unsatisfiable_since__isnull=False).count()
 
 
 def _urgent() -> int:

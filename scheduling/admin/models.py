@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from clustermgr.lib.admin import EmptyHint
-from scheduling.admin import asking, editing, live, modelpage, replicas
+from scheduling.admin import asking, editing, live, modelpage, replicas, whatif
 from scheduling.admin.changelist import StandingChangeList
 from scheduling.admin.modelverbs import ModelVerbs
 from scheduling.models import ModelLoadInfo, ModelSchedulingConfig
@@ -49,6 +49,7 @@ class ModelAdmin(ModelVerbs):
             path("live/", guard(live.fragment), name="scheduling_live"),
             path("matches/", guard(live.matches), name="scheduling_matches"),
             path("why/", guard(asking.why), name="scheduling_why"),
+            path("what-if/", guard(self._with(whatif.page)), name="scheduling_whatif"),
             path("new/", guard(self._with(editing.new)), name="scheduling_model_new"),
             path("import/", guard(self._with(editing.import_many)), name="scheduling_import"),
             path(
