@@ -68,13 +68,13 @@ def _rule(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
 def _jobs(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
     now = timezone.now()
     found = LoadJob.objects.filter(model_name=model.model_name).select_related("node")
-    page = _page(request, found)
+    page = page_of_rows(request, found)
     return {**page, "jobs": [words.job_line(job, now=now) for job in page["found"]]}
 
 
 def _decisions(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
     found = PlacementDecision.objects.filter(model_name=model.model_name).select_related("node")
-    page = _page(request, found)
+    page = page_of_rows(request, found)
     return {
         **page,
         "decisions": [
@@ -90,11 +90,11 @@ def _decisions(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
 
 
 def _events(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
-    page = _page(request, ClusterEvent.objects.filter(subject=model.model_name))
+    page = page_of_rows(request, ClusterEvent.objects.filter(subject=model.model_name))
     return {**page, "events": [(one, in_words(one.kind)) for one in page["found"]]}
 
 
-def _page(request: HttpRequest, found: Any) -> dict[str, Any]:
+def page_of_rows(request: HttpRequest, found: Any) -> dict[str, Any]:
     number = page_number(request)
     start = (number - 1) * PER_PAGE
     page = list(found[start : start + PER_PAGE + 1])
@@ -122,7 +122,7 @@ def context(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
     allowed = [name for name, (_, needs) in TABS.items() if not needs or _may(request, needs)]
     asked = request.GET.get("tab", allowed[0])
     tab = asked if asked in allowed else allowed[0]
-    [row] = rows.rows([model.model_name], now=timezone.now())
+    [row] = rows.rows([model.model_name], request=request, now=timezone.now())
     return {
         "model": model,
         "row": row,

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from clustermgr.lib.admin import EmptyHint
-from scheduling.admin import asking, editing, live, modelpage, replicas, whatif
+from scheduling.admin import asking, editing, live, modelpage, nodetabs, replicas, whatif
 from scheduling.admin.changelist import StandingChangeList
 from scheduling.admin.modelverbs import ModelVerbs
 from scheduling.models import ModelLoadInfo, ModelSchedulingConfig
@@ -47,6 +47,7 @@ class ModelAdmin(ModelVerbs):
         guard = self.admin_site.admin_view
         return [
             path("live/", guard(live.fragment), name="scheduling_live"),
+            path("node/<uuid:node_id>/", guard(nodetabs.fragment), name="scheduling_node"),
             path("matches/", guard(live.matches), name="scheduling_matches"),
             path("why/", guard(asking.why), name="scheduling_why"),
             path("what-if/", guard(self._with(whatif.page)), name="scheduling_whatif"),

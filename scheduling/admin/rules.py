@@ -68,7 +68,7 @@ class RuleAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, obj: Any = None, **kwargs: Any
     ) -> HttpResponse:
-        [row] = rows.rows([obj.model_name], now=timezone.now())
+        [row] = rows.rows([obj.model_name], request=request, now=timezone.now())
         context.update(ruleform.context(obj.model_name, obj))
         context.update(
             row=row,

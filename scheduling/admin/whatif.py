@@ -10,7 +10,7 @@ from django.utils import timezone
 from clustermgr.lib.errors import DomainError
 from nodes.models import BackendNode
 from scheduling.models import ModelLoadInfo
-from scheduling.presenting import supposing
+from scheduling.presenting import rows, supposing
 from scheduling.services import asking
 
 MOST_NAMES = 500
@@ -18,7 +18,7 @@ MOST_NAMES = 500
 
 def page(admin: Any, request: HttpRequest) -> HttpResponse:
     """The form, and below it the answer to what it asks."""
-    if not request.user.has_perm("scheduling.view_placementdecision"):
+    if not request.user.has_perm(rows.ASK):
         raise PermissionDenied
     asked = {name: value.replace("\x00", "") for name, value in request.GET.items()}
     nodes = BackendNode.objects.filter(retired_at=None).order_by("name")

@@ -116,7 +116,9 @@ def test_asking_touches_nothing(viewer: Client) -> None:
     assert not BackendNode.objects.exclude(drain_requested_at=None).exists()
 
 
-def test_nobody_asks_without_the_permission(client: Client, db: None, django_user_model: Any) -> None:
+def test_nobody_asks_without_the_permission(
+    client: Client, db: None, django_user_model: Any
+) -> None:
     client.force_login(django_user_model.objects.create_user("guest", is_staff=True))
     assert client.get(reverse(PAGE)).status_code == 403
 
