@@ -40,18 +40,17 @@ def running(name: str, *, request: HttpRequest) -> dict[str, Any]:
 
 
 def _definition(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
-    may = request.user.has_perm("scheduling.change_modelloadinfo")
-    return {**definition_form(model), "may_edit": may}
-
-
-def definition_form(model: ModelLoadInfo) -> dict[str, Any]:
     shown, rest = options.inputs(model.options)
     return {
-        "model": model,
+        "may_edit": request.user.has_perm("scheduling.change_modelloadinfo"),
         "shown_options": shown,
         "more_options": rest,
-        "size": _size(model.size_bytes),
-        "vram": _size(model.vram_bytes),
+        "kept": {
+            "backend": model.backend,
+            "size": _size(model.size_bytes),
+            "vram": _size(model.vram_bytes),
+            "concurrency_group": model.concurrency_group,
+        },
     }
 
 

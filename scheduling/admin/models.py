@@ -7,7 +7,6 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from clustermgr.lib.admin import EmptyHint
@@ -55,7 +54,7 @@ class ModelAdmin(ModelVerbs):
             path("import/", guard(self._with(editing.import_many)), name="scheduling_import"),
             path(
                 "edit/",
-                guard(require_POST(self._with(editing.save))),
+                guard(self._with(editing.save)),
                 name="scheduling_model_save",
             ),
             path(

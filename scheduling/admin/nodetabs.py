@@ -28,7 +28,9 @@ def fragment(request: HttpRequest, node_id: UUID) -> HttpResponse:
     node = BackendNode.objects.filter(pk=node_id).first()
     if node is None:
         raise Http404
-    parts = [render_to_string("console/nodes/_drain.html", _drain(node, oob=True), request)]
+    parts: list[str] = [
+        render_to_string("console/nodes/_drain.html", _drain(node, oob=True), request)
+    ]
     if "loads" in request.GET and request.user.has_perm(LOADS):
         parts.append(_active(request, node, oob=True))
     return HttpResponse("".join(parts), headers=MARK)

@@ -20,7 +20,7 @@ def page(admin: Any, request: HttpRequest) -> HttpResponse:
     """The form, and below it the answer to what it asks."""
     if not request.user.has_perm(rows.ASK):
         raise PermissionDenied
-    asked = {name: value.replace("\x00", "") for name, value in request.GET.items()}
+    asked = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
     nodes = BackendNode.objects.filter(retired_at=None).order_by("name")
     context = {
         **admin.admin_site.each_context(request),

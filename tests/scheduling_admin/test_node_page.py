@@ -1,11 +1,10 @@
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from nodes.models import BackendNode, NodeModel
 from nodes.services import facts
@@ -41,9 +40,9 @@ def loading(node: BackendNode, **changes: Any) -> None:
 def emptied(db: None) -> BackendNode:
     """A node that an operator has drained a minute ago."""
     return make_node(
-        drain_requested_at=timezone.now(),
+        drain_requested_at=datetime.now(UTC),
         drain_requested_by="ada",
-        drain_deadline=timezone.now() + timedelta(minutes=10, seconds=30),
+        drain_deadline=datetime.now(UTC) + timedelta(minutes=10, seconds=30),
     )
 
 
