@@ -9,6 +9,9 @@ class BackendOpsConfig(AppConfig):
 
     def ready(self) -> None:
         from backendops.receivers import on_capacity_changed
+        from backendops.services import availability
+        from nodes.services import offers
         from nodes.signals import capacity_changed
 
         capacity_changed.connect(on_capacity_changed, dispatch_uid="backendops.capacity_changed")
+        offers.ask_about_backends(availability.limited)

@@ -87,7 +87,10 @@ class PendingBackendOp(models.Model):
     STATE_FIELD: ClassVar[str] = "state"
 
     id = models.BigAutoField(primary_key=True)
-    node = models.ForeignKey(BackendNode, on_delete=models.PROTECT, related_name="backend_ops")
+    # op_of_node begins with it: an index of its own would only cost
+    node = models.ForeignKey(
+        BackendNode, on_delete=models.PROTECT, related_name="backend_ops", db_index=False
+    )
     backend = models.CharField(max_length=NAME)
     verb = models.CharField(max_length=16, choices=Verb)
     galleries = models.JSONField(default=list, blank=True)
@@ -194,7 +197,10 @@ class PendingBackendOp(models.Model):
 class OperationShare(models.Model):
     """An op serves every operation that asked for it: the second asker joins the first."""
 
-    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="shares")
+    # share_once begins with it: no index of its own
+    operation = models.ForeignKey(
+        Operation, on_delete=models.CASCADE, related_name="shares", db_index=False
+    )
     op = models.ForeignKey(PendingBackendOp, on_delete=models.CASCADE, related_name="shares")
 
     class Meta:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from backendops.states import OpState
 
 DONE = 100.0
 LONGEST_ETA = timedelta(days=2)  # beyond it, a rate says nothing
+SILENT_AFTER = timedelta(seconds=10)  # workers tell several times a second while they fetch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,7 @@ class Reading:
     percentage: float = 0.0
     current_bytes: int = 0
     total_bytes: int = 0
-    rate: float = 0.0
+    rate: float = 0.0  # as of now: 0 when nothing was heard for long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,13 @@ class Aggregate:
     total_bytes: int  # 0: not known for all of them
     rate: float
     eta: timedelta | None  # None rather than a guess
+
+
+def silence(heard_at: datetime | None, *, now: datetime) -> timedelta | None:
+    """How long a worker that told something has told nothing; None while it is no news."""
+    if heard_at is None or now - heard_at < SILENT_AFTER:
+        return None
+    return now - heard_at
 
 
 def percentage_of(reading: Reading) -> float:

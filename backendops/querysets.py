@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Self
+from uuid import UUID
 
 from django.apps import apps
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.expressions import RawSQL
 
 from backendops.states import ATTENTION, OUTSTANDING, WAITING, OperationState, OpState
 from nodes.states import Liveness, NodeType
@@ -30,6 +32,11 @@ def ready(path: str) -> Q:
 
 
 READY = ready("node")
+
+
+def any_of(ids: Iterable[UUID]) -> RawSQL:
+    """For `__in`: one parameter, where a list sends one for each of a thousand nodes."""
+    return RawSQL("SELECT unnest(%s::uuid[])", [list(ids)])
 
 
 class OperationQuerySet(models.QuerySet["Operation"]):
@@ -148,9 +155,12 @@ class PendingBackendOpQuerySet(models.QuerySet["PendingBackendOp"]):
         return self.filter(state=OpState.DEAD)
 
     def touched_since(self, moment: datetime) -> Self:
-        """Written after it; those in doubt always, since looking again is not a change."""
+        """Written after it; those in doubt always, since looking again is not a change, and those
+        that fell silent, which nobody writes down."""
         doubt = Q(state__in=[OpState.UNCONFIRMED, OpState.CANCELLING])
-        return self.filter(Q(changed_at__gte=moment) | Q(progress_at__gte=moment) | doubt)
+        silent = Q(state=OpState.RUNNING, progress_at__lt=moment)
+        written = Q(changed_at__gte=moment) | Q(progress_at__gte=moment)
+        return self.filter(written | doubt | silent)
 
 
 class NodeBackendQuerySet(models.QuerySet["NodeBackend"]):

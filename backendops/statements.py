@@ -38,6 +38,7 @@ UPDATE backendops_pendingbackendop op
        total_bytes = CASE WHEN op.state = 'failed' THEN 0 ELSE op.total_bytes END,
        percentage = CASE WHEN op.state = 'failed' THEN 0 ELSE op.percentage END,
        progress_seq = CASE WHEN op.state = 'failed' THEN 0 ELSE op.progress_seq END,
+       progress_at = CASE WHEN op.state = 'failed' THEN NULL ELSE op.progress_at END,
        rate = 0
   FROM picked
  WHERE op.id = picked.id AND op.state IN ('queued', 'failed')
@@ -45,36 +46,40 @@ RETURNING op.id, op.fence
 """
 
 # All progress of one process in one statement. A late reading changes nothing: the fence is the
-# claim's, a settled op is not touched, and what was shown is never taken back.
+# claim's, a settled op is not touched, and what was shown is never taken back. With the ops goes
+# the highest percentage that their operations have shown: progress.aggregate in SQL, which has to
+# look into `written`, because a statement does not see what it changes itself.
 PROGRESS = """
-UPDATE backendops_pendingbackendop op
-   SET phase = told.phase, file_name = told.file_name,
-       current_bytes = greatest(op.current_bytes, told.current_bytes),
-       total_bytes = greatest(op.total_bytes, told.total_bytes),
-       percentage = greatest(op.percentage, told.percentage),
-       progress_seq = greatest(op.progress_seq, told.seq),
-       progress_at = %(now)s, rate = told.rate, change = nextval('backendops_change')
-  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[], %(files)s::text[],
-              %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[],
-              %(seqs)s::bigint[], %(rates)s::float8[])
-       AS told (id, fence, phase, file_name, current_bytes, total_bytes, percentage, seq, rate)
- WHERE op.id = told.id AND op.fence = told.fence AND op.state IN ('running', 'cancelling')
-   AND (told.seq = 0 OR told.seq > op.progress_seq)
-"""
-
-# The highest percentage that an operation has shown: progress.aggregate in SQL.
-FLOORS = """
-WITH touched AS (
-    SELECT DISTINCT operation_id FROM backendops_operationshare WHERE op_id = ANY(%(ids)s)
+WITH written AS (
+    UPDATE backendops_pendingbackendop op
+       SET phase = told.phase, file_name = told.file_name,
+           current_bytes = greatest(op.current_bytes, told.current_bytes),
+           total_bytes = greatest(op.total_bytes, told.total_bytes),
+           percentage = greatest(op.percentage, told.percentage),
+           progress_seq = greatest(op.progress_seq, told.seq),
+           progress_at = %(now)s, rate = told.rate, change = nextval('backendops_change')
+      FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[], %(files)s::text[],
+                  %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[],
+                  %(seqs)s::bigint[], %(rates)s::float8[])
+           AS told (id, fence, phase, file_name, current_bytes, total_bytes, percentage, seq, rate)
+     WHERE op.id = told.id AND op.fence = told.fence AND op.state IN ('running', 'cancelling')
+       AND (told.seq = 0 OR told.seq > op.progress_seq)
+    RETURNING op.id, op.percentage, op.total_bytes
+), touched AS (
+    SELECT DISTINCT operation_id
+      FROM backendops_operationshare JOIN written ON written.id = op_id
 ), sized AS (
-    SELECT share.operation_id, op.state, op.percentage, op.total_bytes,
-           avg(nullif(op.total_bytes, 0)) OVER (PARTITION BY share.operation_id) AS usual
+    SELECT share.operation_id, op.state, coalesce(written.percentage, op.percentage) AS percentage,
+           nullif(coalesce(written.total_bytes, op.total_bytes), 0) AS total_bytes
       FROM backendops_operationshare share
       JOIN touched USING (operation_id)
       JOIN backendops_pendingbackendop op ON op.id = share.op_id
+      LEFT JOIN written ON written.id = op.id
      WHERE op.state NOT IN ('cancelled', 'superseded')
 ), weighed AS (
-    SELECT operation_id, coalesce(nullif(total_bytes, 0), usual, 1)::float8 AS weight,
+    SELECT operation_id,
+           coalesce(total_bytes, avg(total_bytes) OVER (PARTITION BY operation_id), 1)::float8
+               AS weight,
            CASE WHEN state = 'succeeded' THEN 100 ELSE percentage END AS percentage
       FROM sized
 ), bars AS (
@@ -104,4 +109,39 @@ SELECT node_id, %(now)s, %(now)s, '' FROM unnest(%(nodes)s::uuid[]) AS told (nod
     ON CONFLICT (node_id) DO UPDATE
    SET observed_at = EXCLUDED.observed_at, asked_at = EXCLUDED.asked_at, error = ''
  WHERE known.observed_at IS NULL OR known.observed_at <= EXCLUDED.observed_at
+"""
+
+# Of some backends those that are not for every node: no gallery has them, or only builds for
+# certain hardware. A name may stand for builds (a meta backend), be one of them, or be an alias.
+# Silent while no gallery was read.
+LIMITED = """
+WITH build AS (
+    SELECT entry.name AS meta, entry.alias, one.key AS capability, one.value AS name
+      FROM backendops_gallerybackend entry, jsonb_each_text(entry.capabilities) one
+), wanted AS (
+    SELECT DISTINCT name FROM unnest(%(names)s::text[]) AS one (name)
+     WHERE EXISTS (SELECT FROM backendops_gallerybackend)
+), offered AS (
+    SELECT wanted.name, build.capability, build.name AS build
+      FROM wanted JOIN build ON wanted.name IN (build.meta, build.alias, build.name)
+    UNION
+    SELECT wanted.name, coalesce(build.capability, %(plain)s), entry.name
+      FROM wanted
+      JOIN backendops_gallerybackend entry
+        ON wanted.name IN (entry.name, entry.alias) AND entry.capabilities = '{}'
+      LEFT JOIN build ON build.name = entry.name
+), limited AS (
+    SELECT wanted.name,
+           coalesce(array_agg(DISTINCT offered.capability)
+                    FILTER (WHERE offered.capability IS NOT NULL), '{}') AS builds,
+           array_agg(DISTINCT offered.build) AS names
+      FROM wanted LEFT JOIN offered USING (name)
+     GROUP BY wanted.name
+    HAVING NOT coalesce(bool_or(offered.capability = %(plain)s), false)
+)
+SELECT limited.name, limited.builds,
+       (SELECT array_agg(DISTINCT here.node_id) FROM backendops_nodebackend here
+         WHERE here.name = limited.name OR here.name = ANY(limited.names)),
+       (SELECT array_agg(node_id) FROM backendops_nodeinventory WHERE observed_at IS NOT NULL)
+  FROM limited
 """

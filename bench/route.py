@@ -1,6 +1,8 @@
 """Pick and release: LocalAI's statements, ours, ours over HTTP, and our SQL alone."""
 
+import asyncio
 import itertools
+import json
 import os
 import threading
 import time
@@ -8,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import psycopg
+from django.contrib.auth.models import User
 from django.db import connection
 
-from bench import harness
+from bench import harness, server
 from bench.fleet import make_nodes
+from clustermgr import tokens
 from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling import statements
@@ -25,6 +30,7 @@ from scheduling.services.routing import Router
 NODES, OTHERS, OTHER_MODELS = 1000, 5000, 500
 REPLICAS, CLIENTS = (4, 64), (1, 8, 32)
 SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
+PAIRS = int(os.environ.get("BENCH_PAIRS", "200000"))
 MODEL, TTL = "bench", timedelta(minutes=5)
 
 Pair = Callable[[], None]
@@ -37,25 +43,105 @@ class Measured:
 
 
 def run() -> None:
-    _fill()
-    for replicas in REPLICAS:
-        _replicas(replicas)
-        rows = []
-        for clients in CLIENTS:
-            told = {name: _measure(way, clients) for name, way in WAYS.items()}
-            a, b, d = told["a"], told["b"], told["d"]
-            rows.append(
-                (
-                    f"{clients} clients",
-                    *(one.per_second for one in told.values()),
-                    *(one.p99 for one in told.values()),
-                    f"{b.per_second / a.per_second:.1f}x",
-                    f"{d.per_second / b.per_second:.2f}x",
-                )
-            )
-        print(f"{replicas} replicas; pairs per second, then p99 in ms")
-        names = list(WAYS)
-        harness.table(("", *names, *(f"{n} p99" for n in names), "b/a", "d/b"), rows)
+    """Threads of one process against one PostgreSQL; `c` is a web process of its own."""
+    token = _fill()
+    print("a: LocalAI's statements, b: our service, c: ours over HTTP, d: our SQL alone")
+    print(f"pairs of pick and release in {SECONDS:.0f} s each; p99 of a pair in ms")
+    with server.web() as web:
+        for replicas in REPLICAS:
+            _replicas(replicas)
+            rows = [_compared(clients, web=web, token=token) for clients in CLIENTS]
+            print(f"{replicas} replicas")
+            harness.table(HEADER, rows)
+    print("goals at 32 clients: b/a at least 5x, better 10x; d/b at most 1.5x; p99 of b a quarter")
+    _wear()
+
+
+def _compared(clients: int, *, web: server.Web, token: str) -> tuple[object, ...]:
+    a, b, d = (_measure(way, clients) for way in (_localai, _ours, _our_sql))
+    c = asyncio.run(_over_http(web.port, token, clients))
+    ways = (a, b, c, d)
+    return (
+        f"{clients} clients",
+        *(round(one.per_second) for one in ways),
+        *(one.p99 for one in ways),
+        f"{b.per_second / a.per_second:.1f}x",
+        f"{c.per_second / a.per_second:.1f}x",
+        f"{d.per_second / b.per_second:.2f}x",
+        f"{b.p99 / a.p99:.2f}",
+    )
+
+
+def _wear() -> None:
+    """What so many dead rows do to the next ones."""
+    _replicas(REPLICAS[0])
+    share, clients = PAIRS // 10, CLIENTS[-1]
+    rates = []
+    for _ in range(10):
+        began = time.perf_counter()
+        _run(clients, partial(_times, share // clients), _ours)
+        rates.append(share / (time.perf_counter() - began))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables"
+            " WHERE relname = 'nodes_nodemodel'"
+        )
+        hot, updates = cursor.fetchone()
+    print(
+        f"{PAIRS:,} pairs: first tenth {rates[0]:,.0f}/s, last {rates[-1]:,.0f}/s"
+        f" ({rates[0] / rates[-1]:.2f}x slower; goal 1.2x); {hot / max(updates, 1):.1%} HOT"
+    )
+
+
+def _times(count: int, pair: Pair) -> None:
+    for _ in range(count):
+        pair()
+
+
+def _run(
+    clients: int,
+    work: Callable[[Pair], None],
+    way: Callable[[], AbstractContextManager[Pair]],
+) -> None:
+    def client() -> None:
+        with way() as pair:
+            work(pair)
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+async def _over_http(port: int, token: str, clients: int) -> Measured:
+    """Keep-alive connections that lease, and release what they got."""
+    times: list[float] = []
+    body = json.dumps({"model": MODEL}).encode()
+    lease = server.request("POST", "/api/route", token=token, body=body)
+    began = time.perf_counter()
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (start := time.perf_counter()) < began + SECONDS:
+            told = json.loads(await _ask(reader, writer, lease))
+            path = f"/api/route/{told['lease_id']}"
+            await _ask(reader, writer, server.request("DELETE", path, token=token))
+            times.append(time.perf_counter() - start)
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return _measured(times, time.perf_counter() - began)
+
+
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message: bytes) -> bytes:
+    writer.write(message)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n", 1)[0])
+    body = await reader.readexactly(length)
+    if head[9:12] != b"200":
+        raise RuntimeError(body.decode())
+    return body
 
 
 def _measure(way: Callable[[], AbstractContextManager[Pair]], clients: int) -> Measured:
@@ -80,9 +166,12 @@ def _measure(way: Callable[[], AbstractContextManager[Pair]], clients: int) -> M
     ends[0] = began + SECONDS
     for thread in threads:
         thread.join()
-    took = time.perf_counter() - began
-    all_times = sorted(itertools.chain(*times))
-    return Measured(len(all_times) / took, 1000 * all_times[int(0.99 * len(all_times))])
+    return _measured(list(itertools.chain(*times)), time.perf_counter() - began)
+
+
+def _measured(times: list[float], took: float) -> Measured:
+    ordered = sorted(times)
+    return Measured(len(ordered) / took, 1000 * ordered[int(0.99 * len(ordered))])
 
 
 @contextmanager
@@ -168,16 +257,23 @@ UPDATE nodes_nodemodel SET in_flight = in_flight - 1
  WHERE node_id = %(node)s AND model_name = %(model)s AND replica_index = %(index)s
    AND in_flight > 0
 """
+HEADER = (
+    *("", "a", "b", "c", "d"),
+    *("a p99", "b p99", "c p99", "d p99"),
+    *("b/a", "c/a", "d/b", "p99 b/a"),
+)
 ROUTER = Router(clock=lambda: datetime.now(UTC), prefixes=prefixing.default())
-WAYS = {"a": _localai, "b": _ours, "d": _our_sql}
 
 
-def _fill() -> None:
+def _fill() -> str:
+    """A cluster with much else in it; the token of a caller."""
     nodes = make_nodes(range(NODES), available_vram=2**34)
     NodeModel.objects.bulk_create(
         _replica(nodes[n % NODES].pk, f"model-{n % OTHER_MODELS}", n // OTHER_MODELS)
         for n in range(OTHERS)
     )
+    user = User.objects.create_superuser("bench")
+    return tokens.issue(user, name="bench", now=datetime.now(UTC))[1]
 
 
 def _replicas(count: int) -> None:

@@ -17,6 +17,7 @@ NODEOPS = (
     "backendops.read_galleries",
     "backendops.refresh_inventory",
     "backendops.send_cancel",
+    "scheduling.cancel_install",
     "scheduling.observe",
     "scheduling.run_job",
     "scheduling.stop_replica",

@@ -151,7 +151,7 @@ class ClusterSettings:
     load_within_at_most: timedelta = timedelta(hours=6)
     jobs_reap_every: timedelta = timedelta(seconds=10)
     # What workers really run: how often they are asked, and how long an unknown process may stay
-    observe_every: timedelta = timedelta(seconds=30)
+    observe_every: timedelta = timedelta(seconds=10)
     stray_grace: timedelta = timedelta(minutes=2)
     # Requests: how long one may hold a replica without a word, how long one waits for a load,
     # and how often the leases of callers that never came back are ended

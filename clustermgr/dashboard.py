@@ -81,7 +81,7 @@ def _orders(request: HttpRequest) -> dict[str, Any]:
     """What runs and what failed."""
     if not request.user.has_perm(strip.VIEW):
         return {}
-    live = strip.live(request)
+    live = strip.live(request, now=timezone.now())
     running = [roll for roll in live if roll.active]
     bad = [roll for roll in live if roll.needs_attention and not roll.active]
     return {

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 
 from backendops.models import PendingBackendOp
 from backendops.presenting import strip
@@ -68,7 +69,7 @@ def _models(request: HttpRequest) -> list[dict[str, Any]]:
 
 def _orders(request: HttpRequest) -> list[dict[str, Any]]:
     dead = PendingBackendOp.objects.all().dead().count() if request.user.has_perm(VIEW_OPS) else 0
-    failures = strip.of(request).failures
+    failures = strip.of(request, now=timezone.now()).failures
     return [
         {
             **_item(

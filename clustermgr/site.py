@@ -4,6 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import path
+from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
 from backendops.presenting import strip
@@ -23,4 +24,4 @@ class ClusterAdminSite(UnfoldAdminSite):
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """What every page shows: the theme's frame, and what is going on."""
-        return {**super().each_context(request), "strip": strip.of(request)}
+        return {**super().each_context(request), "strip": strip.of(request, now=timezone.now())}

@@ -5,6 +5,7 @@ nobody takes is "gone".
 """
 
 import enum
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,18 @@ def health(address: str, *, token: str, within: timedelta = PROBE_WITHIN) -> Hea
             gone = error.code() == grpc.StatusCode.UNAVAILABLE
             return Health.GONE if gone else Health.BUSY
     return Health.ALIVE if reply.message == OK else Health.BUSY
+
+
+def refuses(address: str, *, within: timedelta = PROBE_WITHIN) -> bool:
+    """Whether its machine says that nobody listens there; silence and no way there say nothing."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=within.total_seconds()):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
 
 
 def has_model(address: str, *, token: str) -> bool:

@@ -34,10 +34,10 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
         return self.filter(node_type=NodeType.BACKEND)
 
     def routable(self) -> Self:
-        """May serve requests with what it has: let in, alive, not being emptied.
+        """What it has is counted on: let in, alive, not being emptied.
 
         Cordoned and quarantined nodes stay routable: they keep what they have, and get
-        nothing new.
+        nothing new. A node that is being emptied may still serve, see `serving`.
         """
         return self.approved().filter(liveness=Liveness.HEALTHY, drain_requested_at=None)
 
@@ -99,15 +99,18 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
 
 class NodeModelQuerySet(models.QuerySet["NodeModel"]):
     def serving(self) -> Self:
-        """Replicas a request may be sent to."""
+        """Replicas a request may be sent to.
+
+        A drain does not stand here: it withdraws each replica when nobody needs it there.
+        """
         return self.filter(
             state=ReplicaState.LOADED,
             suspect_since=None,
             outdated_at=None,
+            withdrawn_at=None,
             node__retired_at=None,
             node__approved_at__isnull=False,
             node__liveness=Liveness.HEALTHY,
-            node__drain_requested_at=None,
         )
 
     def suspect_since_before(self, moment: datetime) -> Self:

@@ -9,11 +9,17 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         from nodes.services import draining
-        from nodes.signals import capacity_changed, replica_removed, replica_unloading
+        from nodes.signals import (
+            capacity_changed,
+            replica_removed,
+            replica_unloading,
+            service_lost,
+        )
         from scheduling.receivers import (
             on_capacity_changed,
             on_replica_removed,
             on_replica_unloading,
+            on_service_lost,
         )
         from scheduling.services import surging
 
@@ -21,4 +27,5 @@ class SchedulingConfig(AppConfig):
         replica_unloading.connect(on_replica_unloading, dispatch_uid=uid)
         replica_removed.connect(on_replica_removed, dispatch_uid="scheduling.replica_removed")
         capacity_changed.connect(on_capacity_changed, dispatch_uid="scheduling.capacity_changed")
+        service_lost.connect(on_service_lost, dispatch_uid="scheduling.service_lost")
         draining.ask_before_stopping(surging.needed)

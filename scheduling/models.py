@@ -31,6 +31,10 @@ class ModelLoadInfo(models.Model):
     # SHA-256 of backend and options: their meaning, not their formatting. Only replicas of this
     # revision may serve.
     config_revision = models.CharField(max_length=64)
+    # Old replicas serve until new ones stand in for them, so that as many serve at any moment as
+    # when it began
+    rolling_since = models.DateTimeField(null=True, blank=True)
+    rolling_replicas = models.PositiveIntegerField(default=0, db_default=0)
     version = models.PositiveBigIntegerField(default=1, help_text="Grows with every edit: ETag.")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
@@ -51,6 +55,11 @@ class ModelLoadInfo(models.Model):
             models.CheckConstraint(name="model_named", condition=~Q(model_name="")),
             models.CheckConstraint(name="model_has_backend", condition=~Q(backend="")),
             models.CheckConstraint(name="model_has_revision", condition=~Q(config_revision="")),
+            models.CheckConstraint(
+                name="model_rolls_some",
+                condition=Q(rolling_since=None, rolling_replicas=0)
+                | Q(rolling_since__isnull=False, rolling_replicas__gt=0),
+            ),
         ]
 
     def __str__(self) -> str:

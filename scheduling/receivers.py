@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from clustermgr.lib.queue import after_commit
-from scheduling.services import hunger, prefixing
+from scheduling.services import hunger, prefixing, ringing
 
 
 def on_replica_unloading(replica_id: UUID, **_: Any) -> None:
@@ -17,7 +17,12 @@ def on_replica_removed(*, node_id: UUID, model_name: str, replica_index: int, **
     prefixing.default().forget(model_name, node_id, replica_index)
 
 
+def on_service_lost(**_: Any) -> None:
+    """What the floor is short of is looked for at once."""
+    ringing.reconcile_soon()
+
+
 def on_capacity_changed(**_: Any) -> None:
     """What did not fit may fit now: nobody waits for the end of a pause, nor for the clock."""
     if hunger.try_again(now=datetime.now(UTC)):
-        after_commit("scheduling.reconcile")
+        ringing.reconcile_soon()

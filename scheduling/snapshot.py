@@ -1,15 +1,19 @@
-"""Many rows into one picture for a plan: seven statements at any size."""
+"""Many rows into one picture for a plan: five statements at any size.
 
-from collections import defaultdict
+Said in SQL, because a tick reads thousands of rows and making model instances, or even converting
+each value as the ORM does, takes longer than the reading. Bytes come as whole numbers, moments
+that are only compared as seconds, and a node's labels and taints with the node.
+"""
+
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from django.db.models import Q
+from django.conf import settings
+from django.db import connection
 
-from nodes.models import BackendNode, NodeLabel, NodeModel, NodeTaint
+from nodes.services import offers
 from nodes.states import LABEL_PRECEDENCE
 from nodes.taints import Taint
-from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
 from scheduling.planning.views import (
     NOTHING,
     ClusterView,
@@ -21,46 +25,83 @@ from scheduling.planning.views import (
 )
 from scheduling.states import ACTIVE
 
-# In the order of the views' fields
-NODE = (
-    "id",
-    "name",
-    "node_type",
-    "approved_at",
-    "liveness",
-    "drain_requested_at",
-    "cordoned_at",
-    "quarantined_until",
-    "max_replicas_per_model",
-    "total_vram",
-    "available_vram",
-    "vram_budget_bytes",
-    "total_disk",
-    "available_disk",
-)
-REPLICA = (
-    "id",
-    "node_id",
-    "model_name",
-    "replica_index",
-    "state",
-    "in_flight",
-    "last_used",
-    "config_revision",
-    "suspect_since",
-    "outdated_at",
-    "cleanup_attempts",
-    "created_at",
-)
-JOB = (
-    "id",
-    "node_id",
-    "model_name",
-    "replica_index",
-    "config_revision",
-    "state",
-    "reserved_vram",
-    "reservation_ended_at",
+# Each in the order of its view's fields. `least`: a byte count may be one bit longer than a
+# bigint, and eight exbibytes are as good as more.
+NODES = """
+SELECT node.id, node.name, node.node_type, node.approved_at, node.liveness,
+       node.drain_requested_at, node.cordoned_at, node.quarantined_until,
+       node.max_replicas_per_model,
+       least(node.total_vram, 9223372036854775807)::bigint,
+       least(node.available_vram, 9223372036854775807)::bigint,
+       least(node.vram_budget_bytes, 9223372036854775807)::bigint,
+       least(node.total_disk, 9223372036854775807)::bigint,
+       least(node.available_disk, 9223372036854775807)::bigint,
+       least(node.total_ram, 9223372036854775807)::bigint,
+       least(node.available_ram, 9223372036854775807)::bigint,
+       node.capability,
+       label.pairs, taint.triples
+  FROM nodes_backendnode node
+  LEFT JOIN (
+      -- the strongest owner's value comes last, and the last one counts
+      SELECT node_id,
+             json_object_agg(key, value
+                             ORDER BY array_position(%(weakest_first)s, source::text)) AS pairs
+        FROM nodes_nodelabel GROUP BY node_id
+  ) label ON label.node_id = node.id
+  LEFT JOIN (
+      SELECT node_id, json_agg(json_build_array(key, value, effect) ORDER BY key) AS triples
+        FROM nodes_nodetaint GROUP BY node_id
+  ) taint ON taint.node_id = node.id
+ WHERE node.retired_at IS NULL
+"""
+
+REPLICAS = """
+SELECT id, node_id, model_name, replica_index, state, in_flight,
+       extract(epoch FROM coalesce(last_used, created_at))::float8,
+       config_revision, suspect_since, outdated_at, withdrawn_at, cleanup_attempts
+  FROM nodes_nodemodel
+"""
+
+JOBS = """
+SELECT id, node_id, model_name, replica_index, config_revision, state,
+       least(reserved_vram, 9223372036854775807)::bigint, reservation_ended_at, replaces_id
+  FROM scheduling_loadjob
+ WHERE state = ANY(%(active)s) OR (reservation_ended_at IS NULL AND reserved_vram > 0)
+"""
+
+# A model has a definition, a rule, or both. Pressed: enough requests had to go elsewhere lately.
+# They are counted by the minute: with a threshold above one, some may be a minute too old.
+MODELS = """
+SELECT coalesce(model.model_name, rule.model_name),
+       model.config_revision, model.backend,
+       CASE WHEN model.size_bytes >= 0
+            THEN least(model.size_bytes, 9223372036854775807)::bigint END,
+       CASE WHEN model.vram_bytes >= 0
+            THEN least(model.vram_bytes, 9223372036854775807)::bigint END,
+       model.concurrency_group, model.failures, model.retry_at, model.last_error,
+       model.rolling_replicas,
+       rule.selector, rule.tolerations::json, rule.min_replicas, rule.max_replicas, rule.spread_all,
+       rule.pinned, rule.priority, rule.strategy,
+       rule.unsatisfiable_since, rule.unsatisfiable_until, rule.unsatisfiable_reason,
+       pressed.model_name IS NOT NULL
+  FROM scheduling_modelloadinfo model
+  FULL JOIN scheduling_modelschedulingconfig rule ON rule.model_name = model.model_name
+  LEFT JOIN (
+      SELECT model_name FROM scheduling_routetally
+       WHERE minute >= %(since)s - interval '1 minute' AND pressed_at >= %(since)s AND NOT shadow
+       GROUP BY model_name HAVING sum(pressure) >= %(enough)s
+  ) pressed ON pressed.model_name = coalesce(model.model_name, rule.model_name)
+"""
+MODEL = (
+    "revision",
+    "backend",
+    "size_bytes",
+    "vram_bytes",
+    "group",
+    "failures",
+    "retry_at",
+    "last_error",
+    "rolling",
 )
 RULE = (
     "selector",
@@ -75,81 +116,59 @@ RULE = (
     "unsatisfiable_until",
     "unsatisfiable_reason",
 )
-MODEL = ("config_revision", "backend", "size_bytes", "vram_bytes", "concurrency_group")
-TRIES = ("failures", "retry_at", "last_error")
-STRENGTH = {source.value: -place for place, source in enumerate(LABEL_PRECEDENCE)}
+WEAKEST_FIRST = [source.value for source in reversed(LABEL_PRECEDENCE)]
+Row = tuple[Any, ...]
 
 
-def take() -> ClusterView:
+def take(*, now: datetime) -> ClusterView:
     """The cluster as it is in this transaction."""
-    return ClusterView(nodes=_nodes(), models=_models(), replicas=_replicas(), jobs=_jobs())
-
-
-def _nodes() -> tuple[NodeView, ...]:
-    labels, taints = _labels(), _taints()
-    rows = BackendNode.objects.present().order_by().values_list(*NODE)
-    return tuple(
-        NodeView._make((*row, labels.get(row[0], NOTHING), taints.get(row[0], ()))) for row in rows
+    nodes, definitions, replicas, jobs = (_rows(*statement) for statement in reading(now=now))
+    models = tuple(_model(row[:-1]) for row in definitions)
+    return ClusterView(
+        nodes=tuple(map(_node, nodes)),
+        models=models,
+        replicas=tuple(map(ReplicaView._make, replicas)),
+        jobs=tuple(map(JobView._make, jobs)),
+        pressed=frozenset(row[0] for row in definitions if row[-1]),
+        offers=offers.limited({model.backend for model in models if model.backend}),
     )
 
 
-def _labels() -> dict[UUID, dict[str, str]]:
-    """What counts on each node. Precedence is settled here: sorting in SQL takes longer."""
-    found: defaultdict[UUID, dict[str, str]] = defaultdict(dict)
-    strongest: dict[tuple[UUID, str], int] = {}
-    rows = NodeLabel.objects.order_by().values_list("node_id", "key", "value", "source")
-    for node, key, value, source in rows.iterator(chunk_size=10_000):
-        strength = STRENGTH[source]
-        if strength >= strongest.get((node, key), strength):
-            strongest[node, key] = strength
-            found[node][key] = value
-    return found
-
-
-def _taints() -> dict[UUID, tuple[Taint, ...]]:
-    found: defaultdict[UUID, tuple[Taint, ...]] = defaultdict(tuple)
-    rows = NodeTaint.objects.order_by("key").values_list("node_id", "key", "value", "effect")
-    for node, key, value, effect in rows:
-        found[node] += (Taint(key=key, value=value, effect=effect),)
-    return found
-
-
-def _replicas() -> tuple[ReplicaView, ...]:
-    return tuple(map(ReplicaView._make, NodeModel.objects.order_by().values_list(*REPLICA)))
-
-
-def _jobs() -> tuple[JobView, ...]:
-    open_ = Q(state__in=ACTIVE) | Q(reservation_ended_at=None, reserved_vram__gt=0)
-    rows = LoadJob.objects.filter(open_).order_by().values_list(*JOB)
-    return tuple(map(JobView._make, rows))
-
-
-def _models() -> tuple[ModelView, ...]:
-    rules = {
-        row["model_name"]: _rule(row)
-        for row in ModelSchedulingConfig.objects.order_by().values("model_name", *RULE)
-    }
-    defined = [
-        _model(row, rules.pop(row["model_name"], None))
-        for row in ModelLoadInfo.objects.order_by().values("model_name", *MODEL, *TRIES)
-    ]
-    return (*defined, *(ModelView(name=name, rule=rule) for name, rule in rules.items()))
-
-
-def _rule(row: dict[str, Any]) -> RuleView:
-    return RuleView(**{name: row[name] for name in RULE})
-
-
-def _model(row: dict[str, Any], rule: RuleView | None) -> ModelView:
-    return ModelView(
-        name=row["model_name"],
-        revision=row["config_revision"],
-        backend=row["backend"],
-        size_bytes=row["size_bytes"],
-        vram_bytes=row["vram_bytes"],
-        group=row["concurrency_group"],
-        failures=row["failures"],
-        retry_at=row["retry_at"],
-        last_error=row["last_error"],
-        rule=rule,
+def reading(*, now: datetime) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Statements and their parameters."""
+    cluster = settings.CLUSTER
+    lately = now - cluster.prefix_pressure_window
+    return (
+        (NODES, {"weakest_first": WEAKEST_FIRST}),
+        (MODELS, {"since": lately, "enough": cluster.prefix_pressure_threshold}),
+        (REPLICAS, {}),
+        (JOBS, {"active": [state.value for state in ACTIVE]}),
     )
+
+
+def _rows(statement: str, values: dict[str, Any]) -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        rows: list[Row] = cursor.fetchall()
+        return rows
+
+
+def _node(row: Row) -> NodeView:
+    *facts, pairs, triples = row
+    return NodeView._make((*facts, pairs or NOTHING, tuple(map(_taint, triples or ()))))
+
+
+def _taint(triple: list[str]) -> Taint:
+    key, value, effect = triple
+    return Taint(key=key, value=value, effect=effect)
+
+
+def _model(row: Row) -> ModelView:
+    name, *facts = row
+    known = dict(zip(MODEL, facts, strict=False)) if facts[0] is not None else {}
+    wanted = facts[len(MODEL) :]
+    return ModelView(name=name, rule=_rule(wanted) if wanted[0] is not None else None, **known)
+
+
+def _rule(values: list[Any]) -> RuleView:
+    return RuleView(**dict(zip(RULE, values, strict=True)))

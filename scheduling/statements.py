@@ -41,15 +41,101 @@ UPDATE nodes_backendnode node
   FROM freed WHERE node.id = freed.node_id
 """
 
-# What new jobs hold, added to their nodes' figures.
-RESERVE = """
-UPDATE nodes_backendnode node
-   SET reserved_vram = node.reserved_vram + more.amount
-  FROM (
-      SELECT node_id, sum(reserved_vram) AS amount
-        FROM scheduling_loadjob WHERE id = ANY(%(ids)s) GROUP BY node_id
-  ) more
- WHERE node.id = more.node_id AND more.amount > 0
+# A plan's placements: slot, job, memory, decision and event of each, in one statement however many
+# they are. A model that was edited since is not joined, and a slot that somebody has is passed
+# over: what is left out is decided anew by the next tick. The nodes are locked before.
+OPEN_JOBS = """
+WITH wanted AS (
+    SELECT *
+      FROM unnest(%(ids)s::uuid[], %(models)s::text[], %(revisions)s::text[], %(nodes)s::uuid[],
+                  %(slots)s::int[], %(causes)s::text[], %(vram)s::numeric[],
+                  %(replaced)s::uuid[], %(summaries)s::text[], %(verdicts)s::text[],
+                  %(subjects)s::text[])
+           WITH ORDINALITY
+           AS one (id, model, revision, node, slot, cause, vram, replaced, summary, verdicts,
+                   subject, place)
+), current AS (
+    SELECT wanted.*, definition.backend, definition.options
+      FROM wanted
+      JOIN scheduling_modelloadinfo definition
+        ON definition.model_name = wanted.model AND definition.config_revision = wanted.revision
+), seated AS (
+    INSERT INTO nodes_nodemodel
+           (id, node_id, model_name, replica_index, state, backend_type, config_revision,
+            created_at, updated_at, address, in_flight, loading_by, effective_options_hash, misses,
+            cleanup_error, cleanup_attempts)
+    SELECT id, node, model, slot, 'staging', backend, revision,
+           %(now)s, %(now)s, '', 0, '', '', 0,
+           '', 0
+      FROM current
+    ON CONFLICT DO NOTHING
+    RETURNING id
+), opened AS (
+    INSERT INTO scheduling_loadjob
+           (model_name, config_revision, backend, options, node_id, replica_index, replica_id,
+            cause, requested_by, state, created_at, changed_at, due_at, reserved_vram,
+            fence, claimed_by, last_error, address, phase, percentage, current_bytes, total_bytes,
+            replaces_id)
+    SELECT model, revision, backend, options, node, slot, id,
+           cause, %(by)s, 'pending', %(now)s, %(now)s, %(now)s, vram,
+           0, '', '', '', '', 0, 0, 0,
+           replaced
+      FROM current JOIN seated USING (id)
+     ORDER BY place
+    RETURNING id, replica_id, node_id, reserved_vram
+), decided AS (
+    INSERT INTO scheduling_placementdecision
+           (at, model_name, config_revision, cause, node_id, replica_index, job_id,
+            summary, smallest_fix, verdicts)
+    SELECT %(now)s, model, revision, cause, node, slot, opened.id,
+           summary, '', verdicts::jsonb
+      FROM current JOIN opened ON opened.replica_id = current.id
+     ORDER BY place
+), told AS (
+    INSERT INTO nodes_clusterevent
+           (at, kind, severity, node_id, subject, actor, reason, before,
+            after, request_id, acknowledged_by)
+    SELECT %(now)s, 'replica.load_decided', 'info', node, subject, %(by)s, summary, '{}',
+           jsonb_build_object('cause', cause, 'job', opened.id), %(request)s, ''
+      FROM current JOIN opened ON opened.replica_id = current.id
+     ORDER BY place
+), reserved AS (
+    UPDATE nodes_backendnode node
+       SET reserved_vram = node.reserved_vram + more.amount
+      FROM (SELECT node_id, sum(reserved_vram) AS amount FROM opened GROUP BY node_id) more
+     WHERE node.id = more.node_id AND more.amount > 0
+)
+SELECT id FROM opened ORDER BY id
+"""
+
+# A plan's leavers, with an event for each: those that still serve nobody. Who got a request
+# meanwhile stays, and so does one that somebody else is changing.
+LET_GO = """
+WITH leaver AS (
+    SELECT *
+      FROM unnest(%(ids)s::uuid[], %(nodes)s::uuid[], %(subjects)s::text[], %(causes)s::text[],
+                  %(reasons)s::text[])
+           AS one (id, node, subject, cause, reason)
+), held AS MATERIALIZED (
+    SELECT replica.id
+      FROM nodes_nodemodel replica
+     WHERE replica.id = ANY(%(ids)s::uuid[]) AND replica.state = 'loaded' AND replica.in_flight = 0
+     ORDER BY replica.id
+       FOR NO KEY UPDATE SKIP LOCKED
+), gone AS (
+    UPDATE nodes_nodemodel replica SET state = 'unloading', updated_at = %(now)s
+      FROM held WHERE replica.id = held.id
+    RETURNING replica.id
+), told AS (
+    INSERT INTO nodes_clusterevent
+           (at, kind, severity, node_id, subject, actor, reason, before,
+            after, request_id, acknowledged_by)
+    SELECT %(now)s, 'replica.unload_decided', 'info', node, subject, %(by)s, reason,
+           '{"state": "loaded"}', jsonb_build_object('state', 'unloading', 'cause', cause),
+           %(request)s, ''
+      FROM leaver JOIN gone USING (id)
+)
+SELECT id FROM gone
 """
 
 # Nodes whose figure is not the sum of what jobs hold there, with that sum.
@@ -64,7 +150,7 @@ SELECT node.id, coalesce(held.amount, 0)
  WHERE node.reserved_vram <> coalesce(held.amount, 0)
 """
 
-# The pick: functions of migration 0006, which says why. A lease for each of the arrays' elements.
+# The pick: functions of migration 0007, which says why. A lease for each of the arrays' elements.
 TAKE = """
 SELECT * FROM route_take(
     %(model)s, %(leases)s::uuid[], %(holders)s::text[], %(untils)s::timestamptz[],

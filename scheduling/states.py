@@ -52,6 +52,13 @@ class Cause(TextChoices):
     EVICTED = "evicted"  # makes room for a model that may take it
 
 
+class Cutover(TextChoices):
+    """How an edit reaches the replicas that run."""
+
+    AT_ONCE = "at_once"  # none of an old revision serves from this moment on
+    ROLLING = "rolling"  # each serves until one of the new revision stands in for it
+
+
 class RoutePolicy(TextChoices):
     INHERIT = ""
     ROUND_ROBIN = "round_robin"

@@ -23,8 +23,15 @@ from scheduling.services.loading import Hands
 
 @shared_task(name="scheduling.reconcile", ignore_result=True)
 def reconcile() -> None:
-    """Bring what runs closer to what should."""
-    reconciling.tick(now=timezone.now())
+    """Bring what runs closer to what should; a bell that finds somebody at it rings again."""
+    if reconciling.tick(now=timezone.now()) is None:
+        reconcile.apply_async(countdown=1)
+
+
+@shared_task(name="scheduling.send_out", ignore_result=True)
+def send_out() -> None:
+    """Ring for what a plan has just written down."""
+    reaping.send_out(now=timezone.now())
 
 
 @shared_task(name="scheduling.run_job", ignore_result=True)
@@ -33,6 +40,12 @@ def run_job(job_id: int) -> None:
     desk = default_desk(clock=timezone.now)
     hands = Hands(gateway=NodeGateway(default_bus()), desk=desk, clock=timezone.now)
     loading.run(job_id, hands=hands)
+
+
+@shared_task(name="scheduling.cancel_install", ignore_result=True)
+def cancel_install(node_id: str, op_id: str) -> None:
+    """Spare a node a download that nobody waits for."""
+    loading.cancel_install(UUID(node_id), op_id=op_id, gateway=NodeGateway(default_bus()))
 
 
 @shared_task(name="scheduling.stop_replica", ignore_result=True)

@@ -53,7 +53,7 @@ class Hardware:
                 vendor="nvidia",
                 capability="nvidia-cuda-12",
                 total=self.pretend_vram,
-                available=self.pretend_vram,
+                available=max(self.pretend_vram - _held_by_backends(), 0),
             )
         return _nvidia() or _apple() or NONE
 
@@ -92,6 +92,15 @@ def _usage(path: Path) -> tuple[int, int]:
         log.warning("disk cannot be read", extra={"path": str(path), "reason": str(error)})
         return 0, 0
     return usage.total, usage.free
+
+
+def _held_by_backends() -> int:
+    """Memory of the processes below us: what they would hold on the card we pretend to have."""
+    held = 0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it ended while we looked
+            held += process.memory_info().rss
+    return held
 
 
 def _nvidia() -> Gpu | None:

@@ -23,7 +23,7 @@ def fragment(request: HttpRequest) -> HttpResponse:
     if not request.user.has_perm(strip.VIEW):
         raise PermissionDenied
     now = timezone.now()
-    line = strip.of(request)
+    line = strip.of(request, now=now)
     parts = [
         render_to_string("console/operations/_strip.html", {"strip": line, "oob": True}, request),
         *_lines(request, now=now),

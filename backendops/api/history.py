@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.http import StreamingHttpResponse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -59,7 +60,8 @@ class HistoryView(OperationsView):
         found, following = records.page(
             rows, after=Cursor.read(text) if text else None, limit=min(limit, LARGEST_PAGE)
         )
-        shown = [shapes.record_json(one) for one in summaries.summarise(found).values()]
+        told = summaries.summarise(found, now=timezone.now())
+        shown = [shapes.record_json(one) for one in told.values()]
         return Response({"operations": shown, "next": str(following) if following else None})
 
     @described("clearOperationHistory", "Always refused: the record is kept", DoneOut)

@@ -46,8 +46,9 @@ class OperationListView(OperationsView):
     def get(self, request: Request) -> Response:
         """The least advanced first, as LocalAI sorts them."""
         found = list(Operation.objects.live().order_by("-requested_at", "-id")[: MOST_LIVE + 1])
-        live = summaries.summarise(found[:MOST_LIVE]).values()
-        places, now = queueing.places(op for one in live for op in one.ops), timezone.now()
+        now = timezone.now()
+        live = summaries.summarise(found[:MOST_LIVE], now=now).values()
+        places = queueing.places(op for one in live for op in one.ops)
         shown = [shapes.operation_json(one, places, now=now) for one in live]
         shown.sort(key=lambda item: (item["progress"], item["id"]))
         return Response({"operations": shown, "more": len(found) > MOST_LIVE})
@@ -79,9 +80,9 @@ class OperationView(OperationsView):
 
     @described("getOperation", "One operation with everything about it", OperationDetailOut)
     def get(self, request: Request, job_id: str) -> Response:
-        one = summaries.summary(self.operation(job_id))
-        places = queueing.places(one.ops)
-        return Response(shapes.detail_json(one, places, now=timezone.now()))
+        now = timezone.now()
+        one = summaries.summary(self.operation(job_id), now=now)
+        return Response(shapes.detail_json(one, queueing.places(one.ops), now=now))
 
 
 class OperationOpsView(OperationsView):
@@ -106,7 +107,8 @@ class JobView(OperationsView):
 
     @described("getJob", "How far an operation is, as LocalAI tells it", JobOut)
     def get(self, request: Request, job_id: str) -> Response:
-        return Response(shapes.job_json(summaries.summary(self.operation(job_id))))
+        one = summaries.summary(self.operation(job_id), now=timezone.now())
+        return Response(shapes.job_json(one))
 
 
 class JobAliasView(JobView):
@@ -156,8 +158,8 @@ class RetryView(OperationsView):
 
 
 def _shown(ops: list[PendingBackendOp]) -> list[shapes.Json]:
-    places = queueing.places(ops)
-    return [shapes.op_json(op, places.get(op.pk)) for op in ops]
+    places, now = queueing.places(ops), timezone.now()
+    return [shapes.op_json(op, places.get(op.pk), now=now) for op in ops]
 
 
 def _preview(order: Order, target: Target) -> Response:

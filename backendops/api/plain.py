@@ -1,6 +1,7 @@
 """What LocalAI's own clients ask for without /api: lists in its words, and one delete."""
 
 from django.conf import settings
+from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -72,7 +73,9 @@ class DeleteNowView(OperationsView):
     )
     def post(self, request: Request, backend: str) -> Response:
         placed = self.place(Order.of(Verb.DELETE, backend=backend), EVERYONE)
-        roll = waiting.settled(placed.operation, within=settings.CLUSTER.answer_within)
+        roll = waiting.settled(
+            placed.operation, within=settings.CLUSTER.answer_within, now=timezone.now()
+        )
         if roll.failed:
             raise NodeRefused(roll.first_error)
         if roll.state == OperationState.SUCCEEDED:

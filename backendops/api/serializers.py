@@ -195,8 +195,13 @@ class OpOut(serializers.Serializer):
     attempts = serializers.IntegerField()
     currentBytes = serializers.IntegerField()
     totalBytes = serializers.IntegerField()
-    rate = serializers.FloatField()
+    rate = serializers.FloatField(
+        allow_null=True, help_text="Bytes a second; null: unknown, or nothing was heard for long."
+    )
     etaSeconds = serializers.FloatField(allow_null=True)
+    silentSeconds = serializers.FloatField(
+        allow_null=True, help_text="How long nothing was heard of it; null while it is no news."
+    )
     startedAt = serializers.DateTimeField(allow_null=True)
     finishedAt = serializers.DateTimeField(allow_null=True)
     nextAt = serializers.DateTimeField(allow_null=True)

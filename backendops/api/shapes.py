@@ -7,7 +7,7 @@ from backendops import progress
 from backendops.models import Operation, PendingBackendOp
 from backendops.services.queueing import Place
 from backendops.services.requesting import Sorting
-from backendops.services.summaries import Summary, cancellable, reading
+from backendops.services.summaries import Summary, cancellable, reading, silence
 from backendops.services.targeting import Chosen
 from backendops.services.upgrades import Step
 from backendops.states import ATTENTION, OUTSTANDING, OperationState, OpState, Verb
@@ -38,9 +38,9 @@ OUTCOME = {
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def op_json(op: PendingBackendOp, place: Place | None = None) -> Json:
-    state = OpState(op.state)
-    left = progress.eta(reading(op))
+def op_json(op: PendingBackendOp, place: Place | None = None, *, now: datetime) -> Json:
+    state, at = OpState(op.state), reading(op, now=now)
+    left, quiet = progress.eta(at), silence(op, now=now)
     return {
         "node_id": str(op.node_id),
         "node_name": op.node.name,
@@ -48,7 +48,7 @@ def op_json(op: PendingBackendOp, place: Place | None = None) -> Json:
         "file_name": op.file_name,
         "current": size(op.current_bytes),
         "total": size(op.total_bytes),
-        "percentage": progress.percentage_of(reading(op)),
+        "percentage": progress.percentage_of(at),
         "phase": op.phase,
         "error": _error(op),
         "op": op.pk,
@@ -57,8 +57,9 @@ def op_json(op: PendingBackendOp, place: Place | None = None) -> Json:
         "attempts": op.attempts,
         "currentBytes": op.current_bytes,
         "totalBytes": op.total_bytes,
-        "rate": op.rate,
+        "rate": at.rate or None,
         "etaSeconds": left.total_seconds() if left else None,
+        "silentSeconds": quiet.total_seconds() if quiet else None,
         "startedAt": op.started_at,
         "finishedAt": op.finished_at,
         "version": op.after.get("version", ""),
@@ -83,7 +84,7 @@ def operation_json(summary: Summary, places: dict[int, Place], *, now: datetime)
         "cancellable": summary.cancellable,
         "message": _message(summary),
         **_optional(summary),
-        "nodes": [op_json(op, places.get(op.pk)) for op in summary.ops],
+        "nodes": [op_json(op, places.get(op.pk), now=now) for op in summary.ops],
         "state": summary.state,
         "verb": operation.verb,
         "requestedBy": operation.requested_by,

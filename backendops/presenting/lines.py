@@ -39,7 +39,7 @@ class Line:
 
 def lines(operations: Sequence[Operation], *, now: datetime) -> list[Line]:
     """One query, however many operations and nodes; two more if one of them waits."""
-    rolls = rollups.rollups(operations)
+    rolls = rollups.rollups(operations, now=now)
     waiting = [one for one, roll in rolls.items() if roll.state == OperationState.QUEUED]
     line = rollups.places(waiting) if waiting else {}
     return [_line(one, rolls[one.pk], place=line.get(one.pk), now=now) for one in operations]
@@ -84,9 +84,10 @@ def bar(roll: Rollup) -> Bar | None:
 def amounts(roll: Rollup) -> str:
     if roll.state != OperationState.RUNNING:
         return ""
-    return words.amounts(
+    figures = words.amounts(
         current=roll.current_bytes, total=roll.total_bytes, rate=roll.rate, eta=roll.eta
     )
+    return " · ".join(filter(None, [figures, words.silence(roll)]))
 
 
 def cell(name: str, line: Line, *, oob: bool = False) -> SafeString:

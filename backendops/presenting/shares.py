@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from backendops import progress
 from backendops.models import PendingBackendOp
 from backendops.presenting import buttons, words
-from backendops.services.summaries import reading
+from backendops.services.summaries import reading, silence
 from backendops.states import ATTENTION, OpState
 from nodes.presenting.displays import Bar
 from nodes.states import NodeStatus
@@ -43,12 +43,12 @@ def shares(
 
 
 def share(op: PendingBackendOp, *, may: Callable[[str], bool], now: datetime) -> Share:
-    at = reading(op)
+    at = reading(op, now=now)
     running = op.state == OpState.RUNNING
     figures = words.amounts(
         current=op.current_bytes,
         total=op.total_bytes,
-        rate=op.rate if running else 0.0,
+        rate=at.rate if running else 0.0,
         eta=progress.eta(at),
     )
     return Share(
@@ -95,6 +95,8 @@ def _notes(op: PendingBackendOp, *, now: datetime) -> list[str]:
             return [op.note, f"{_tries(op)} It is not tried again by itself."]
         case OpState.SUCCEEDED:
             return [_installed(op), op.note]
+        case OpState.RUNNING:
+            return [op.note, _silence(op, now=now)]
     return [op.note]
 
 
@@ -116,6 +118,11 @@ def _waiting(op: PendingBackendOp, *, now: datetime) -> str:
         case NodeStatus.PENDING:
             return f"Waiting for {node.name} to be approved."
     return ""
+
+
+def _silence(op: PendingBackendOp, *, now: datetime) -> str:
+    lasts = silence(op, now=now)
+    return f"Nothing heard for {words.lasting(lasts)}." if lasts else ""
 
 
 def _tries(op: PendingBackendOp) -> str:

@@ -1,6 +1,7 @@
 """The line on every page: the first failure, else what is least advanced, and how many more."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -40,16 +41,16 @@ class Strip:
     every: int = NEVER
 
 
-def of(request: HttpRequest) -> Strip:
+def of(request: HttpRequest, *, now: datetime) -> Strip:
     """What this page says; see `live` for what it costs."""
-    return strip(live(request))
+    return strip(live(request, now=now))
 
 
-def live(request: HttpRequest) -> list[Rollup]:
+def live(request: HttpRequest, *, now: datetime) -> list[Rollup]:
     """One query for each page, shared by all its parts; none for who may not see operations."""
     known: list[Rollup] | None = getattr(request, "live_operations", None)
     if known is None:
-        known = rollups.live() if request.user.has_perm(VIEW) else []
+        known = rollups.live(now=now) if request.user.has_perm(VIEW) else []
         request.live_operations = known  # type: ignore[attr-defined]
     return known
 

@@ -144,5 +144,14 @@ def amounts(*, current: int, total: int, rate: float, eta: timedelta | None) -> 
     return " · ".join(parts)
 
 
+def silence(roll: Rollup) -> str:
+    """What is not heard any more; empty while it is no news."""
+    if roll.silence is not None:
+        return f"nothing heard for {lasting(roll.silence)}"
+    if roll.silent:
+        return f"nothing heard from {roll.silent} node{'' if roll.silent == 1 else 's'}"
+    return ""
+
+
 def moment(at: datetime) -> str:
     return f"{at:%H:%M:%S} UTC"

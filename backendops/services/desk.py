@@ -72,7 +72,7 @@ class Desk:
                 _measure(held, parse_size(tick.current), at=monotonic())
 
     def write_progress(self, *, now: datetime) -> int:
-        """Write what was told since the last time, in two statements for all ops together."""
+        """Write what was told since the last time, in one statement for all ops together."""
         with self._lock:
             told = {
                 op_id: (held, held.tick)
@@ -84,13 +84,12 @@ class Desk:
         if not told:
             return 0
         ticks = [tick for _, tick in told.values()]
-        ids = list(told)
         with connection.cursor() as cursor:
             cursor.execute(
                 statements.PROGRESS,
                 {
                     "now": now,
-                    "ids": ids,
+                    "ids": list(told),
                     "fences": [held.fence for held, _ in told.values()],
                     "phases": [tick.phase for tick in ticks],
                     "files": [tick.file_name[:255] for tick in ticks],
@@ -101,7 +100,6 @@ class Desk:
                     "rates": [held.rate for held, _ in told.values()],
                 },
             )
-            cursor.execute(statements.FLOORS, {"ids": ids})
         return len(told)
 
     def renew(self, *, now: datetime) -> None:

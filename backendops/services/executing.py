@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Q
 
-from backendops import verifying
+from backendops import backoff, verifying
 from backendops.models import GalleryBackend, PendingBackendOp
 from backendops.services import inventory, settling
 from backendops.services.desk import Desk
@@ -229,7 +229,7 @@ def _forget(op: PendingBackendOp, stopped: tuple[wire.ProcessKey, ...]) -> None:
         rows = NodeModel.objects.filter(
             node=op.node_id, model_name=key.model_id, replica_index=key.replica_index
         )
-        replicas.remove(rows, reason=f"{op.verb} of {op.backend}")
+        replicas.lose(rows, reason=f"{op.verb} of {op.backend}")
 
 
 def _refused(
@@ -243,7 +243,8 @@ def _refused(
         if isinstance(told, tuple) and verifying.find(names_of(op), told) is None:
             settling.succeeded(op, now=clock(), note="It was not there any more.")
             return
-    settling.failed(op, str(refusal), now=clock())
+    words = str(refusal)
+    settling.failed(op, words, now=clock(), for_good=not backoff.can_pass(words))
 
 
 def _verify(op: PendingBackendOp, *, gateway: NodeGateway, clock: Clock, note: str) -> None:

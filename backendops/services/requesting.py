@@ -9,8 +9,9 @@ from django.db import IntegrityError, transaction
 
 from backendops.models import Operation, PendingBackendOp
 from backendops.orders import Order, Target, digest
+from backendops.querysets import any_of
 from backendops.services import changes, inserting, targeting
-from backendops.services.targeting import Chosen, Skipped
+from backendops.services.targeting import Addressee, Chosen, Skipped
 from backendops.states import WAITING, OpState
 from clustermgr.lib.errors import Conflict, DomainError
 from clustermgr.lib.queue import after_commit
@@ -45,7 +46,7 @@ class Placed:
 class Sorting:
     """What becomes of each node's share."""
 
-    fresh: list[BackendNode]
+    fresh: list[Addressee]
     joined: list[PendingBackendOp]
     superseded: list[PendingBackendOp]
     blocked: list[Skipped]
@@ -107,8 +108,7 @@ def _place(
         request_digest=wish,
     )
     _nudge(sorting.joined, now=now)
-    fresh = _insert(order, sorting.fresh, now=now)
-    inserting.insert_shares(operation.pk, [*fresh, *(op.pk for op in sorting.joined)])
+    _insert(operation, order, sorting, now=now)
     _remember(operation, sorting, by=by, now=now)
     after_commit("backendops.dispatch")
     return Placed(operation=operation, created=True)
@@ -140,7 +140,7 @@ def _ids(chosen: Chosen) -> list[UUID]:
 def _sort(order: Order, chosen: Chosen) -> Sorting:
     """Hold what is outstanding on these nodes, and decide for each node."""
     there = PendingBackendOp.objects.outstanding().filter(
-        backend=order.backend, node__in=_ids(chosen)
+        backend=order.backend, node__in=any_of(_ids(chosen))
     )
     held = there.order_by("id").select_for_update(no_key=True, of=("self",))
     return _judge(order, chosen, {op.node_id: op for op in held})
@@ -166,7 +166,7 @@ def _same(op: PendingBackendOp, order: Order) -> bool:
     return all(getattr(op, column) == value for column, value in order.columns().items())
 
 
-def _blocker(op: PendingBackendOp, node: BackendNode) -> str:
+def _blocker(op: PendingBackendOp, node: Addressee) -> str:
     return f"{op.verb} of {op.backend} is {op.state} on {node.name}; cancel it or wait for it."
 
 
@@ -191,11 +191,12 @@ def _nudge(ops: Sequence[PendingBackendOp], *, now: datetime) -> None:
         after_commit("backendops.dispatch")
 
 
-def _insert(order: Order, nodes: Sequence[BackendNode], *, now: datetime) -> list[int]:
+def _insert(operation: Operation, order: Order, sorting: Sorting, *, now: datetime) -> None:
     pattern = PendingBackendOp(
         **order.columns(), state=OpState.QUEUED, created_at=now, changed_at=now, due_at=now
     )
-    return inserting.insert_ops(pattern, nodes=[node.pk for node in nodes])
+    nodes, joined = [node.pk for node in sorting.fresh], [op.pk for op in sorting.joined]
+    inserting.insert(operation.pk, pattern, nodes=nodes, joined=joined)
 
 
 def _remember(operation: Operation, sorting: Sorting, *, by: str, now: datetime) -> None:
@@ -204,7 +205,7 @@ def _remember(operation: Operation, sorting: Sorting, *, by: str, now: datetime)
         "operation.requested",
         actor=by,
         now=now,
-        node=alone,
+        node=BackendNode.objects.only("name").get(pk=alone.pk) if alone else None,
         subject=str(operation),
         reason=operation.reason,
         after={
@@ -225,5 +226,5 @@ def _told(skipped: Sequence[Skipped]) -> list[dict[str, str]]:
 
 def busy_nodes(backend: str, nodes: Sequence[UUID]) -> dict[UUID, PendingBackendOp]:
     """For a page: what is outstanding for this backend on these nodes."""
-    rows = PendingBackendOp.objects.outstanding().filter(backend=backend, node__in=nodes)
+    rows = PendingBackendOp.objects.outstanding().filter(backend=backend, node__in=any_of(nodes))
     return {op.node_id: op for op in rows}

@@ -14,7 +14,7 @@ from django.db.models import Case, Count, F, FloatField, Max, Min, Q, Sum, Value
 from django.db.models.functions import Cast, Concat, Greatest, Least, Left, NullIf
 
 from backendops.models import Operation, OperationShare
-from backendops.progress import DONE, LONGEST_ETA
+from backendops.progress import DONE, LONGEST_ETA, SILENT_AFTER
 from backendops.querysets import ready
 from backendops.services import queueing
 from backendops.services.queueing import Place
@@ -44,6 +44,8 @@ class Rollup:
     first_error: str  # of the first node by name that failed, with its name
     moving: int  # ops at work, or about to be: their nodes take orders
     finished_at: datetime | None  # when the last of them ended; None: not all have
+    silent: int  # ops at work that told something, and for long nothing
+    silence: timedelta | None  # of the last one heard, if all that are at work are silent
 
     @property
     def state(self) -> OperationState:
@@ -80,26 +82,22 @@ class Rollup:
         return any(self.counts[state] for state in UNDER_WAY)
 
 
-def rollups(operations: Iterable[Operation]) -> dict[UUID, Rollup]:
+def rollups(operations: Iterable[Operation], *, now: datetime) -> dict[UUID, Rollup]:
     """One for each of them; one query."""
     wanted = list(operations)
     shares = OperationShare.objects.filter(operation__in=[one.pk for one in wanted])
-    found = {row["operation_id"]: _rollup(row) for row in _rows(shares)}
+    found = {row["operation_id"]: _rollup(row, now=now) for row in _rows(shares, now=now)}
     return {one.pk: found.get(one.pk) or _without_nodes(one) for one in wanted}
 
 
-def rollup(operation: Operation) -> Rollup:
-    return rollups([operation])[operation.pk]
-
-
-def live() -> list[Rollup]:
+def live(*, now: datetime) -> list[Rollup]:
     """What is under way or failed and not dismissed, newest first; at most MOST_LIVE."""
     wanted = Q(op__state__in=UNDER_WAY) | Q(
         op__state__in=ATTENTION, operation__acknowledged_at=None
     )
     ids = OperationShare.objects.filter(wanted).values("operation_id")
     shares = OperationShare.objects.filter(operation__in=ids).order_by("-operation__requested_at")
-    return [_rollup(row) for row in _rows(shares)[:MOST_LIVE]]
+    return [_rollup(row, now=now) for row in _rows(shares, now=now)[:MOST_LIVE]]
 
 
 def places(operations: Iterable[UUID]) -> dict[UUID, Place]:
@@ -135,10 +133,12 @@ def _without_nodes(operation: Operation) -> Rollup:
         first_error="",
         moving=0,
         finished_at=None,
+        silent=0,
+        silence=None,
     )
 
 
-def _rows(shares: Any) -> Any:
+def _rows(shares: Any, *, now: datetime) -> Any:
     state = "op__state"
     counted = ~Q(op__state__in=[OpState.CANCELLED, OpState.SUPERSEDED])
     sized, unsized = counted & Q(op__total_bytes__gt=0), counted & Q(op__total_bytes=0)
@@ -149,7 +149,10 @@ def _rows(shares: Any) -> Any:
     )
     size = Cast("op__total_bytes", FloatField())
     left = Greatest(size - F("op__current_bytes"), Value(0.0)) / NullIf("op__rate", Value(0.0))
-    timed = Q(op__state=OpState.RUNNING, op__rate__gt=0, op__total_bytes__gt=0)
+    running = Q(op__state=OpState.RUNNING)
+    silent = running & Q(op__progress_at__lte=now - SILENT_AFTER)
+    heard = running & (Q(op__progress_at=None) | Q(op__progress_at__gt=now - SILENT_AFTER))
+    timed = heard & Q(op__rate__gt=0, op__total_bytes__gt=0)
     at_work = Q(op__state__in=[OpState.RUNNING, OpState.CANCELLING])
     moving = at_work | (Q(op__state=OpState.QUEUED) & READY_SHARE)
     failure = Concat("op__node__name", Value(": "), Left("op__last_error", ERROR))
@@ -168,17 +171,19 @@ def _rows(shares: Any) -> Any:
         unsized=Count("id", filter=unsized),
         done_of_unsized=Sum(done, filter=unsized),
         bytes_now=Sum("op__current_bytes", filter=counted),
-        total_rate=Sum("op__rate", filter=Q(op__state=OpState.RUNNING)),
+        total_rate=Sum("op__rate", filter=heard),
         timed=Count("id", filter=timed),
         longest=Max(left, filter=timed),
         first_error=Min(failure, filter=Q(op__state__in=ATTENTION)),
         moving=Count("id", filter=moving),
         last_end=Max("op__finished_at"),
         open=Count("id", filter=Q(op__finished_at=None)),
+        silent=Count("id", filter=silent),
+        heard_at=Max("op__progress_at", filter=silent),
     )
 
 
-def _rollup(row: Mapping[str, Any]) -> Rollup:
+def _rollup(row: Mapping[str, Any], *, now: datetime) -> Rollup:
     counts = {one: row[one.value] for one in OpState}
     known = not row["unsized"]
     return Rollup(
@@ -196,6 +201,8 @@ def _rollup(row: Mapping[str, Any]) -> Rollup:
         first_error=row["first_error"] or "",
         moving=row["moving"],
         finished_at=None if row["open"] else row["last_end"],
+        silent=row["silent"],
+        silence=now - row["heard_at"] if row["silent"] == counts[OpState.RUNNING] > 0 else None,
     )
 
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from backendops import progress
@@ -64,36 +64,43 @@ def cancellable(op: PendingBackendOp) -> bool:
     return op.state in (OpState.RUNNING, OpState.UNCONFIRMED) and op.verb != Verb.DELETE
 
 
-def summarise(operations: Iterable[Operation]) -> dict[UUID, Summary]:
+def summarise(operations: Iterable[Operation], *, now: datetime) -> dict[UUID, Summary]:
     """A summary for each of them, in their order."""
     wanted = list(operations)
     ops: dict[UUID, list[PendingBackendOp]] = defaultdict(list)
     shares = OperationShare.objects.filter(operation__in=wanted).select_related("op__node")
     for share in shares.order_by("op__node__name", "op_id"):
         ops[share.operation_id].append(share.op)
-    return {operation.pk: _summary(operation, ops.get(operation.pk, [])) for operation in wanted}
+    return {one.pk: _summary(one, ops.get(one.pk, []), now=now) for one in wanted}
 
 
-def summary(operation: Operation) -> Summary:
-    return summarise([operation])[operation.pk]
+def summary(operation: Operation, *, now: datetime) -> Summary:
+    return summarise([operation], now=now)[operation.pk]
 
 
-def reading(op: PendingBackendOp) -> Reading:
+def silence(op: PendingBackendOp, *, now: datetime) -> timedelta | None:
+    """How long its worker has told nothing, though it is at it and did tell before."""
+    at_it = op.state == OpState.RUNNING
+    return progress.silence(op.progress_at, now=now) if at_it else None
+
+
+def reading(op: PendingBackendOp, *, now: datetime) -> Reading:
     return Reading(
         state=OpState(op.state),
         percentage=op.percentage,
         current_bytes=op.current_bytes,
         total_bytes=op.total_bytes,
-        rate=op.rate,
+        rate=0.0 if silence(op, now=now) else op.rate,
     )
 
 
-def _summary(operation: Operation, ops: list[PendingBackendOp]) -> Summary:
+def _summary(operation: Operation, ops: list[PendingBackendOp], *, now: datetime) -> Summary:
+    readings = [reading(op, now=now) for op in ops]
     counts = Counter(OpState(op.state) for op in ops)
     return Summary(
         operation=operation,
         state=operation_state(counts),
         counts=counts,
-        progress=progress.aggregate([reading(op) for op in ops], floor=operation.progress_floor),
+        progress=progress.aggregate(readings, floor=operation.progress_floor),
         ops=ops,
     )

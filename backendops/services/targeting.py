@@ -4,16 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db.models import Q
+
 from backendops.models import GalleryBackend, NodeBackend, NodeInventory
 from backendops.orders import Order, Target
+from backendops.querysets import any_of
 from backendops.states import Verb
 from clustermgr.lib.errors import Conflict, NotFound
 from clustermgr.lib.text import uuid_in
+from nodes.builds import PLAIN, suits
 from nodes.models import BackendNode
-from nodes.states import NodeStatus, NodeType
+from nodes.querysets import BackendNodeQuerySet
+from nodes.states import Facts, Liveness, NodeStatus, NodeType, status_of
 
 NEEDS_IT = (Verb.UPGRADE, Verb.REINSTALL, Verb.DELETE)  # pointless where it is not installed
-PLAIN = "default"  # the capability of a build that runs anywhere
 
 
 class NoEligibleNode(Conflict):
@@ -33,8 +37,22 @@ class NeedsNamedNodes(Conflict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Addressee:
+    """A node as far as an order must know it: a thousand whole ones take a tenth of a second."""
+
+    pk: UUID
+    name: str
+    node_type: str
+    capability: str
+    status: NodeStatus
+
+
+Node = BackendNode | Addressee
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    node: BackendNode
+    node: Node
     why: str
 
 
@@ -42,7 +60,7 @@ class Skipped:
 class Chosen:
     """Who gets the order; `words` says how they were chosen."""
 
-    nodes: Sequence[BackendNode]
+    nodes: Sequence[Addressee]
     skipped: Sequence[Skipped]
     words: str
 
@@ -68,7 +86,7 @@ def choose(order: Order, target: Target) -> Chosen:
             meta_alternative=known.meta,
         )
     nodes, words = _named(target, order)
-    chosen: list[BackendNode] = []
+    chosen: list[Addressee] = []
     skipped: list[Skipped] = []
     for node in nodes:
         why = obstacle(node) or _mismatch(node, order, target, known)
@@ -81,7 +99,7 @@ def choose(order: Order, target: Target) -> Chosen:
     return Chosen(nodes=chosen, skipped=skipped, words=words)
 
 
-def obstacle(node: BackendNode) -> str:
+def obstacle(node: Node) -> str:
     """Why this node takes no orders at all; empty: it does, now or when it is back."""
     if node.node_type != NodeType.BACKEND:
         return f"{node.name} is an agent; it runs no backends."
@@ -111,9 +129,9 @@ def suitability(nodes: Sequence[BackendNode], order: Order) -> dict[UUID, str]:
     return {node.pk: obstacle(node) or _mismatch(node, order, anywhere, known) for node in nodes}
 
 
-def _named(target: Target, order: Order) -> tuple[Sequence[BackendNode], str]:
+def _named(target: Target, order: Order) -> tuple[Sequence[Addressee], str]:
     if target.nodes:
-        found = list(BackendNode.objects.filter(pk__in=target.nodes))
+        found = _read(BackendNode.objects.filter(pk__in=any_of(target.nodes)))
         missing = set(target.nodes) - {node.pk for node in found}
         if missing:
             raise NotFound(f"There is no node {', '.join(sorted(map(str, missing)))}.")
@@ -122,9 +140,35 @@ def _named(target: Target, order: Order) -> tuple[Sequence[BackendNode], str]:
         return found, words
     fleet = BackendNode.objects.present().backends()
     if target.selector is not None:
-        return list(fleet.matching(target.selector)), f"selector {target.selector}"[:255]
+        return _read(fleet.matching(target.selector)), f"selector {target.selector}"[:255]
     having = order.verb in NEEDS_IT
-    return list(fleet), "all nodes that have it" if having else "all nodes"
+    return _read(fleet), "all nodes that have it" if having else "all nodes"
+
+
+def _read(nodes: BackendNodeQuerySet) -> list[Addressee]:
+    facts = {
+        "approved": Q(approved_at__isnull=False),
+        "retired": Q(retired_at__isnull=False),
+        "draining": Q(drain_requested_at__isnull=False),
+    }
+    rows = nodes.values_list("pk", "name", "node_type", "capability", "liveness").annotate(**facts)
+    return [
+        Addressee(
+            pk=pk,
+            name=name,
+            node_type=kind,
+            capability=capability,
+            status=status_of(
+                Facts(
+                    approved=approved,
+                    retired=retired,
+                    draining=draining,
+                    liveness=Liveness(liveness),
+                )
+            ),
+        )
+        for pk, name, kind, capability, liveness, approved, retired, draining in rows
+    ]
 
 
 def _look(order: Order) -> _Known:
@@ -149,7 +193,7 @@ def _look(order: Order) -> _Known:
     )
 
 
-def _mismatch(node: BackendNode, order: Order, target: Target, known: _Known) -> str:
+def _mismatch(node: Node, order: Order, target: Target, known: _Known) -> str:
     if order.verb in NEEDS_IT or order.verb == Verb.STOP:
         return _not_there(node, order, known)
     if target.despite_mismatch or order.uri:
@@ -157,7 +201,7 @@ def _mismatch(node: BackendNode, order: Order, target: Target, known: _Known) ->
     return _wrong_hardware(node, order, known)
 
 
-def _not_there(node: BackendNode, order: Order, known: _Known) -> str:
+def _not_there(node: Node, order: Order, known: _Known) -> str:
     # A node that never told what it has may have it: the worker decides
     there = known.has.get(node.pk)
     if there is None:
@@ -168,20 +212,14 @@ def _not_there(node: BackendNode, order: Order, known: _Known) -> str:
     return ""
 
 
-def _wrong_hardware(node: BackendNode, order: Order, known: _Known) -> str:
+def _wrong_hardware(node: Node, order: Order, known: _Known) -> str:
     mine = node.capability or PLAIN
-    if known.builds is not None and not _fits(mine, known.builds):
+    if known.builds is not None and not suits(mine, among=known.builds):
         return f"{order.backend} has no build for {mine} ({node.name})."
-    if known.built_for and not _fits(mine, dict.fromkeys(known.built_for, "")):
+    if known.built_for and not suits(mine, among=known.built_for):
         wanted = ", ".join(sorted(known.built_for))
         return f"{order.backend} is built for {wanted}; {node.name} is {mine}."
     return ""
-
-
-def _fits(capability: str, builds: dict[str, str]) -> bool:
-    """Exactly, by family (nvidia-cuda-12 is nvidia), or by a build that runs anywhere."""
-    family = capability.split("-")[0]
-    return bool({capability, family, PLAIN} & builds.keys())
 
 
 def _nobody(order: Order, skipped: Sequence[Skipped]) -> str:

@@ -1,7 +1,7 @@
 """Waits a moment for an op or an operation, for callers who expect their answer at once."""
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from backendops.models import Operation, PendingBackendOp
 from backendops.querysets import READY
@@ -33,11 +33,15 @@ def _pending(state: OpState) -> bool:
     return state in (OpState.QUEUED, OpState.RUNNING)
 
 
-def settled(operation: Operation, *, within: timedelta) -> Rollup:
+def settled(operation: Operation, *, within: timedelta, now: datetime) -> Rollup:
     """The operation as soon as none of its nodes is at it, or as it is when the time is up."""
-    until = time.monotonic() + within.total_seconds()
-    roll = rollups.rollup(operation)
-    while roll.moving and time.monotonic() < until:
+    began = time.monotonic()
+    roll = _look(operation, now=now)
+    while roll.moving and (passed := time.monotonic() - began) < within.total_seconds():
         time.sleep(POLL)
-        roll = rollups.rollup(operation)
+        roll = _look(operation, now=now + timedelta(seconds=passed))
     return roll
+
+
+def _look(operation: Operation, *, now: datetime) -> Rollup:
+    return rollups.rollups([operation], now=now)[operation.pk]

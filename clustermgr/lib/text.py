@@ -40,6 +40,15 @@ def reason(text: str) -> str:
     return checked(" ".join(text.split()), field="The reason", limit=255)
 
 
+def sentence(text: str, *, limit: int) -> str:
+    """Somebody's words on one line: of a traceback, what failed and its last line."""
+    lines = [line for line in readable(text, limit=len(text)).split("\n") if line]
+    if len(lines) < 2:
+        return readable(text, limit=limit)
+    told = [line for line in lines[1:] if not line.startswith((" ", "\t"))] or lines[1:]
+    return readable(f"{lines[0].rstrip(':')}: {told[-1].strip()}", limit=limit)
+
+
 def readable(text: str, *, limit: int) -> str:
     """Somebody's words for people to read, of at most `limit` characters.
 

@@ -42,6 +42,8 @@ class NodeModel(models.Model):
     suspect_since = models.DateTimeField(null=True, blank=True)
     # Its model was edited since: it serves nobody, and is replaced
     outdated_at = models.DateTimeField(null=True, blank=True)
+    # It gets no new requests: its node can be emptied of it, or what it was moved to serves
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
     # Callers could not reach it: others are asked before it until then, longer each time
     ejected_until = models.DateTimeField(null=True, blank=True)
     ejections = models.PositiveSmallIntegerField(default=0, db_default=0)

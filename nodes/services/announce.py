@@ -11,6 +11,7 @@ from nodes.models import NodeModel
 from nodes.signals import capacity_changed as capacity_changed_signal
 from nodes.signals import replica_removed as replica_removed_signal
 from nodes.signals import replica_unloading as replica_unloading_signal
+from nodes.signals import service_lost as service_lost_signal
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,11 @@ log = logging.getLogger(__name__)
 def capacity_changed(node_id: UUID) -> None:
     """Something that did not fit may fit now."""
     transaction.on_commit(partial(_send_capacity_changed, node_id))
+
+
+def service_lost() -> None:
+    """Fewer serve than did, or soon will: others may have to stand in for them."""
+    transaction.on_commit(_send_service_lost)
 
 
 def replica_removed(replica: NodeModel, *, reason: str) -> None:
@@ -44,6 +50,10 @@ def _send_replica_unloading(replica_id: UUID) -> None:
 
 def _send_capacity_changed(node_id: UUID) -> None:
     _log_errors(capacity_changed_signal.send_robust(sender=None, node_id=node_id))
+
+
+def _send_service_lost() -> None:
+    _log_errors(service_lost_signal.send_robust(sender=None))
 
 
 def _send_replica_removed(node_id: UUID, model_name: str, index: int, reason: str) -> None:

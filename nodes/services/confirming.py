@@ -65,7 +65,7 @@ def settle(node_id: UUID, *, running: Sequence[RunningModel], asked_at: datetime
     NodeModel.objects.filter(pk__in=confirmed).update(
         suspect_since=None, last_confirmed_at=asked_at, misses=0, updated_at=asked_at
     )
-    replicas.remove(
+    replicas.lose(
         NodeModel.objects.filter(pk__in=missing),
         reason="not running after the worker registered again",
     )

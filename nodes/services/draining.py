@@ -1,9 +1,9 @@
 """Emptying a node: ordered by an operator, or by its worker as the first step of a shutdown.
 
-A drain keeps the replica rows. They are not routable any more, and they are what everybody,
-the worker included, counts the running requests by (D-39). As soon as a replica is idle, and
-whoever stands above us can do without it, its process is stopped; the node is drained when none
-is left. A worker that is stopping ends its processes itself: there the rows are just forgotten.
+A drain keeps the replica rows: they are what everybody, the worker included, counts the running
+requests by (D-39). A replica serves on until whoever stands above us can do without it; then it is
+withdrawn, and stopped as soon as it is idle. The node is drained when none is left. A worker that
+is stopping ends its processes itself: there all are withdrawn at once, and forgotten when idle.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from nodes.models import BackendNode, NodeModel
 from nodes.services import announce, events, facts, replicas
 from nodes.states import ReplicaState
 
-Keep = Callable[[Sequence[NodeModel]], set[UUID]]  # of these idle ones: which to leave for now
+Keep = Callable[[Sequence[NodeModel]], set[UUID]]  # which of these are still needed there
 
 TOO_LATE = "drain deadline passed"
 _keepers: dict[Keep, None] = {}
@@ -30,7 +30,7 @@ _keepers: dict[Keep, None] = {}
 def drain(
     node: BackendNode, *, by: str, reason: str, now: datetime, deadline: datetime | None
 ) -> BackendNode:
-    """Take the node out of rotation until it is empty, or until `deadline`.
+    """Have the node emptied, at the latest at `deadline`; what is needed there serves meanwhile.
 
     Takes over a drain of the worker's own, so that it outlives the worker. Again with another
     deadline moves the deadline; again with the same one changes nothing.
@@ -44,6 +44,8 @@ def drain(
     events.record(
         "node.drain_requested", actor=by, now=now, node=node, reason=why, after=_deadline(node)
     )
+    _withdraw(_unneeded(_replicas([node])[node.pk]), now=now)
+    announce.service_lost()
     return node
 
 
@@ -66,6 +68,8 @@ def worker_drain(node: BackendNode, *, now: datetime) -> BackendNode:
     order["drain_by_worker"] = True
     facts.write(node, when=Q(drain_requested_at=None), now=now, **order)
     events.record("node.drain_requested", actor=worker, now=now, node=node)
+    _withdraw(_replicas([node])[node.pk], now=now)
+    announce.service_lost()
     return node
 
 
@@ -80,7 +84,7 @@ def worker_resume(node: BackendNode, *, now: datetime) -> BackendNode:
 
 @transaction.atomic
 def finish_drains(*, now: datetime) -> list[BackendNode]:
-    """Stop what can be stopped on nodes that are being emptied; close the drains that are done.
+    """Withdraw and stop what can go from nodes that are being emptied; close drains that are done.
 
     A fixed number of statements, however many nodes. The replicas are locked before their
     requests are counted: a request that was being routed when the drain began still counts.
@@ -92,7 +96,7 @@ def finish_drains(*, now: datetime) -> list[BackendNode]:
     overdue = [node for node in nodes if rows[node.pk] and _overdue(node, now)]
     leaving = [node for node in nodes if node.drain_by_worker and not busy[node.pk]]
     waiting = [node for node in nodes if node not in overdue and node not in leaving]
-    _stop_idle([row for node in waiting for row in rows[node.pk]], now=now)
+    _let_go([row for node in waiting for row in rows[node.pk]], now=now)
     _stop([row for node in overdue for row in rows[node.pk]], now=now)
     gone = NodeModel.objects.filter(node__in=leaving)
     replicas.remove(gone, reason="the worker is stopping")
@@ -139,6 +143,7 @@ def _end(node: BackendNode, *, actor: str, now: datetime) -> None:
     before = {"drain_requested_by": node.drain_requested_by, "reason": node.drain_reason}
     draining = Q(drain_requested_at__isnull=False)
     if facts.write(node, when=draining, now=now, **facts.NO_DRAIN):
+        replicas.restore(node, now=now)
         events.record("node.resumed", actor=actor, now=now, node=node, before=before)
         announce.capacity_changed(node.pk)
 
@@ -151,11 +156,25 @@ def _replicas(nodes: Sequence[BackendNode]) -> dict[UUID, list[NodeModel]]:
     return held
 
 
-def _stop_idle(rows: Sequence[NodeModel], *, now: datetime) -> None:
-    idle = [row for row in rows if row.state == ReplicaState.LOADED and not row.in_flight]
-    if idle:
-        kept = {pk for keep in _keepers for pk in keep(idle)}
-        _stop([row for row in idle if row.pk not in kept], now=now)
+def _let_go(rows: Sequence[NodeModel], *, now: datetime) -> None:
+    """No new requests for what nobody needs here; once nobody waits for its answer, it stops."""
+    free = _unneeded(rows)
+    _withdraw([row for row in free if row.in_flight], now=now)
+    _stop([row for row in free if not row.in_flight], now=now)
+
+
+def _unneeded(rows: Sequence[NodeModel]) -> list[NodeModel]:
+    """Those loaded that can go; who was withdrawn once is not asked about again."""
+    loaded = [row for row in rows if row.state == ReplicaState.LOADED]
+    in_question = [row for row in loaded if row.withdrawn_at is None]
+    kept = {pk for keep in _keepers for pk in keep(in_question)} if in_question else set()
+    return [row for row in loaded if row.pk not in kept]
+
+
+def _withdraw(rows: Sequence[NodeModel], *, now: datetime) -> None:
+    ids = [row.pk for row in rows if row.withdrawn_at is None]
+    if ids:
+        NodeModel.objects.filter(pk__in=ids).update(withdrawn_at=now, updated_at=now)
 
 
 def _stop(rows: Sequence[NodeModel], *, now: datetime) -> None:

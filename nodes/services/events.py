@@ -5,10 +5,12 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from clustermgr.lib.context import request_id
+from clustermgr.lib.text import sentence
 from nodes.models import BackendNode, ClusterEvent
 from nodes.states import Severity
 
 SYSTEM = "system"  # nobody asked: we found out ourselves
+REASON = 1000  # characters; a worker's whole words are in what failed, and in its log
 
 
 class Details(TypedDict, total=False):
@@ -50,7 +52,7 @@ def build(kind: str, *, actor: str, now: datetime, **details: Unpack[Details]) -
         node=node,
         subject=subject[:255],
         actor=actor[:150],
-        reason=details.get("reason", ""),
+        reason=sentence(details.get("reason", ""), limit=REASON),
         before=details.get("before", {}),
         after=details.get("after", {}),
         request_id=request_id.get(),

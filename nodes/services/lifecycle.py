@@ -50,6 +50,7 @@ def mark_unreachable(node_id: UUID, *, now: datetime, reason: str) -> bool:
     if node.liveness != Liveness.HEALTHY:
         return False
     _become(node, Liveness.UNHEALTHY, kind="node.unreachable", reason=reason, now=now)
+    announce.service_lost()
     return True
 
 
@@ -103,7 +104,7 @@ def _say_goodbye(node: BackendNode, now: datetime) -> None:
     else:
         changes |= {"liveness_changed_at": now, "liveness_reason": "the worker stopped"}
         move(node, Liveness.OFFLINE, **changes, **facts.edited(now))
-    removed = replicas.remove(NodeModel.objects.filter(node=node), reason="worker left")
+    removed = replicas.lose(NodeModel.objects.filter(node=node), reason="worker left")
     events.record(
         "node.left",
         actor=events.by_worker(node),

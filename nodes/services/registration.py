@@ -193,9 +193,12 @@ def _renew(node: BackendNode, request: RegisterRequest, token: JoinToken, now: d
     changes = _columns(node, request, token)
     if returns:
         changes |= flapping.columns_of_return(node, now=now)
-    if node.drain_by_worker:  # the shutdown it announced is over; an operator's drain is not
+    was_stopping = node.drain_by_worker
+    if was_stopping:  # the shutdown it announced is over; an operator's drain is not
         changes |= facts.NO_DRAIN
     facts.write(node, when=Q(), now=now, last_heartbeat=now, **changes)
+    if was_stopping:
+        replicas.restore(node, now=now)
     _settle_replicas(node, request, restarted=restarted, now=now)
     _remember_return(node, before, restarted=restarted, now=now)
     if node.quarantined_until != quarantine:
@@ -241,7 +244,7 @@ def _settle_replicas(
 ) -> None:
     """Forget what died with the old process; a renewal of credentials (D-6) kills nothing."""
     if restarted:
-        replicas.remove(NodeModel.objects.filter(node=node), reason="worker restarted")
+        replicas.lose(NodeModel.objects.filter(node=node), reason="worker restarted")
     elif not request.boot_id:
         confirming.suspect(node, now=now)
 

@@ -1,8 +1,10 @@
-"""Replica rows: the only door out."""
+"""Replica rows: the only door out, and the way back into service."""
+
+from datetime import datetime
 
 from django.db import transaction
 
-from nodes.models import NodeModel
+from nodes.models import BackendNode, NodeModel
 from nodes.querysets import NodeModelQuerySet
 from nodes.services import announce
 
@@ -18,3 +20,18 @@ def remove(rows: NodeModelQuerySet, *, reason: str) -> list[NodeModel]:
     for replica in doomed:
         announce.replica_removed(replica, reason=reason)
     return doomed
+
+
+@transaction.atomic
+def lose(rows: NodeModelQuerySet, *, reason: str) -> list[NodeModel]:
+    """Forget replicas that went without anybody having asked: others may have to stand in."""
+    lost = remove(rows, reason=reason)
+    if lost:
+        announce.service_lost()
+    return lost
+
+
+def restore(node: BackendNode, *, now: datetime) -> None:
+    """Let what a drain withdrew take requests again; what it stopped stays stopped."""
+    withdrawn = NodeModel.objects.filter(node=node, withdrawn_at__isnull=False)
+    withdrawn.update(withdrawn_at=None, updated_at=now)

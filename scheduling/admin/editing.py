@@ -17,6 +17,7 @@ from scheduling.importing import read_yaml
 from scheduling.models import ModelLoadInfo
 from scheduling.presenting import options
 from scheduling.services import defining
+from scheduling.states import Cutover
 
 TEXTS = ("backend", "size", "vram", "concurrency_group")
 
@@ -61,6 +62,7 @@ def save(admin: Any, request: HttpRequest) -> HttpResponse:
             by=request.user.get_username(),
             now=timezone.now(),
             expected_version=int(version) if version.isdecimal() and len(version) < 19 else None,
+            cutover=Cutover.ROLLING if request.POST.get("rolling") else None,
         )
     except DomainError as refusal:
         return _again(admin, request, name=name, refusal=str(refusal))
@@ -122,7 +124,8 @@ def _said(edited: defining.Edited) -> str:
     name, count = edited.model.model_name, edited.to_replace
     if not count:
         return f"{name} is saved; no replica has to be replaced."
-    return f"{name} is saved; {count} replica{'' if count == 1 else 's'} to replace."
+    how = ", one after the other while they serve" if edited.model.rolling_since else ""
+    return f"{name} is saved; {count} replica{'' if count == 1 else 's'} to replace{how}."
 
 
 def _page(

@@ -29,7 +29,9 @@ def running(name: str, *, request: HttpRequest) -> dict[str, Any]:
     now = timezone.now()
     found = NodeModel.objects.filter(model_name=name).select_related("node")
     active = LoadJob.objects.filter(model_name=name, state__in=ACTIVE).select_related("node")
+    known = ModelLoadInfo.objects.filter(pk=name).values_list("config_revision", flat=True)
     return {
+        "revision": known.first() or "",
         "replicas": [
             (one, ago(one.last_used, now=now) if one.last_used else "never")
             for one in found.order_by("node__name", "replica_index")[:MOST_REPLICAS]

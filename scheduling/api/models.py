@@ -7,12 +7,20 @@ from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
 from nodes.api.base import IF_MATCH, PAGING, OperatorView, findable, operator_schema, truth
-from scheduling.api.serializers import DeletedOut, ImportedOut, ImportIn, ModelIn, ModelOut
+from scheduling.api.serializers import (
+    DeletedOut,
+    ImportedOut,
+    ImportIn,
+    ModelEditIn,
+    ModelIn,
+    ModelOut,
+)
 from scheduling.api.shapes import Json, model_json
 from scheduling.definitions import Definition, keys_of
 from scheduling.importing import read_yaml
 from scheduling.models import ModelLoadInfo
-from scheduling.services import defining, standing
+from scheduling.services import defining, rolling, standing
+from scheduling.states import Cutover
 
 VIEW = "scheduling.view_modelloadinfo"
 ADD = "scheduling.add_modelloadinfo"
@@ -70,23 +78,28 @@ class ModelView(OperatorView):
         return _answer(defining.find(name))
 
     @operator_schema(
-        "replaceModel", "Make a model be this", ModelOut, body=ModelIn, parameters=[IF_MATCH]
+        "replaceModel", "Make a model be this", ModelOut, body=ModelEditIn, parameters=[IF_MATCH]
     )
     def put(self, request: Request, name: str) -> Response:
-        """Replicas of another revision stop serving at once; `outdated` says how many."""
-        return self._edit(Definition.of({"name": name, **keys_of(request.data)}), name)
+        """Replicas of another revision stop serving at once; `outdated` says how many.
+
+        With `"cutover": "rolling"` each serves until a new one stands in for it.
+        """
+        cutover, rest = rolling.split(request.data)
+        return self._edit(Definition.of({"name": name, **keys_of(rest)}), name, cutover)
 
     @operator_schema(
         "changeModel",
         "Change what is said of a model",
         ModelOut,
-        body=ModelIn,
+        body=ModelEditIn,
         parameters=[IF_MATCH],
     )
     def patch(self, request: Request, name: str) -> Response:
-        """What is left out stays; `options` are replaced as a whole."""
+        """What is left out stays; `options` are replaced as a whole. `cutover` as in PUT."""
+        cutover, rest = rolling.split(request.data)
         before = defining.definition_of(defining.find(name))
-        return self._edit(before.changed(request.data), name)
+        return self._edit(before.changed(rest), name, cutover)
 
     @operator_schema("deleteModel", "Forget a model", DeletedOut, parameters=[IF_MATCH, FORCE])
     def delete(self, request: Request, name: str) -> Response:
@@ -99,13 +112,14 @@ class ModelView(OperatorView):
         )
         return Response({"message": "model deleted", "unloading": count})
 
-    def _edit(self, wanted: Definition, name: str) -> Response:
+    def _edit(self, wanted: Definition, name: str, cutover: Cutover | None) -> Response:
         edited = defining.edit(
             name,
             wanted,
             by=self.actor,
             now=timezone.now(),
             expected_version=self.expected_version(),
+            cutover=cutover,
         )
         return _answer(edited.model)
 

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from nodes.api.fields import ByteCount, Text, Whole
 from nodes.states import ReplicaState, TaintEffect
 from scheduling.api.planning_shapes import VerdictOut
-from scheduling.states import Cause, JobState, RoutePolicy, Strategy
+from scheduling.states import Cause, Cutover, JobState, RoutePolicy, Strategy
 
 OBJECT = {"type": "object", "additionalProperties": True}
 SIZE = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "nullable": True}
@@ -97,6 +97,14 @@ class ModelIn(serializers.Serializer):
     concurrency_group = Text(required=False, allow_blank=True)
 
 
+class ModelEditIn(ModelIn):
+    cutover = serializers.ChoiceField(
+        Cutover.choices,
+        required=False,
+        help_text="rolling: old replicas serve until new ones stand in for them.",
+    )
+
+
 class ImportIn(serializers.Serializer):
     """Either the list itself, or the same as YAML."""
 
@@ -120,6 +128,9 @@ class ModelOut(serializers.Serializer):
     failures = serializers.IntegerField()
     retry_at = serializers.DateTimeField(allow_null=True)
     last_error = serializers.CharField()
+    rolling_since = serializers.DateTimeField(
+        allow_null=True, help_text="Old replicas serve until new ones stand in for them."
+    )
     desired = serializers.IntegerField()
     actual = serializers.IntegerField()
     loading = serializers.IntegerField()
@@ -155,6 +166,7 @@ class ModelReplicaOut(serializers.Serializer):
     config_revision = serializers.CharField()
     current = serializers.BooleanField()
     outdated_at = serializers.DateTimeField(allow_null=True)
+    withdrawn_at = serializers.DateTimeField(allow_null=True)
     last_used = serializers.DateTimeField(allow_null=True)
     last_confirmed_at = serializers.DateTimeField(allow_null=True)
     cleanup_error = serializers.CharField()

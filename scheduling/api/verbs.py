@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework.request import Request
@@ -91,9 +92,8 @@ class UnloadFromNodeView(OperatorView):
 
     @operator_schema("unloadFromNode", "LocalAI's way to unload", MessageOut, body=ModelNameIn)
     def post(self, request: Request, node_id: str) -> Response:
-        """Its processes are stopped in the background; the slot is free when they are gone."""
-        _stop_on(self, node_id)
-        return Response({"message": "model unloaded"})
+        """200 when its processes are gone; 202 when that takes longer: it goes on without you."""
+        return _stop_on(self, node_id, done="model unloaded")
 
 
 class DeleteFromNodeView(OperatorView):
@@ -103,15 +103,17 @@ class DeleteFromNodeView(OperatorView):
         "deleteFromNode", "LocalAI's way to delete: it unloads", MessageOut, body=ModelNameIn
     )
     def post(self, request: Request, node_id: str) -> Response:
-        """As LocalAI does it: files stay on the node's disk."""
-        _stop_on(self, node_id)
-        return Response({"message": "model deleted from node"})
+        """As LocalAI does it: files stay on the node's disk. 202 as for unloading."""
+        return _stop_on(self, node_id, done="model deleted from node")
 
 
-def _stop_on(view: OperatorView, node_id: str) -> None:
+def _stop_on(view: OperatorView, node_id: str, *, done: str) -> Response:
     name = findable("model_name", view.valid(ModelNameIn)["model_name"])
     node, now = view.node(node_id), timezone.now()
     stopping.stop_all(name, by=view.actor, now=now, node=node.pk, force=True)
+    if stopping.gone(name, node=node.pk, within=settings.CLUSTER.answer_within):
+        return Response({"message": done})
+    return Response({"message": "model is being unloaded"}, status=202)
 
 
 def _replica(name: str, asked: dict[str, Any]) -> NodeModel:

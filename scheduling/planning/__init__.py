@@ -6,5 +6,7 @@ wishes     a rule, read strictly            picking    the best node, without as
 board      who holds what, as the plan      evicting   room by unloading what may leave
            takes shape                      filling    replicas that are missing
 standing   how a model is doing             trimming   replicas that are too many
-deciding   plan(): all of it, in order      changes    "what if", as another view
+deciding   plan(): all of it, in order      rolling    old replicas replaced while they serve
+                                            swapping   replacements where the maximum is reached
+                                            changes    "what if", as another view
 """

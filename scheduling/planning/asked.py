@@ -28,14 +28,21 @@ class Outcome:
 
 
 def one_more(
-    draft: Draft, standing: Standing, *, cause: Cause, node: UUID | None = None
+    draft: Draft,
+    standing: Standing,
+    *,
+    cause: Cause,
+    node: UUID | None = None,
+    replaces: UUID | None = None,
 ) -> Outcome:
     """Add the placement to the draft, or say why there is none."""
     wish = standing.wish
     if wish is None:
         return Outcome(kind=Refusal.UNREADABLE, sentence=standing.unreadable)
     name, rule = wish.name, standing.rule
-    if not standing.room:
+    # What moves is counted once, by what it moves from
+    moves = replaces in {row.id for row in (*standing.serving, *standing.misplaced)}
+    if not moves and not standing.room:
         sentence = f"{name} has its {rule.max_replicas} replicas; raise max_replicas for more."
         return Outcome(kind=Refusal.LIMIT, sentence=sentence)
     # An operator may try again at once: he has looked
@@ -51,7 +58,7 @@ def one_more(
     only = [draft.board.spots[node]] if node is not None else None
     spot = _only(only, wish) if only else picking.best(draft.board, wish)
     if spot is not None:
-        filling.place(draft, standing, wish, spot, cause)
+        filling.place(draft, standing, wish, spot, cause, replaces=replaces)
         return Outcome()
     return _no_room(draft, wish, only)
 

@@ -10,6 +10,8 @@ from scheduling.planning.spots import Spot
 from scheduling.planning.views import ClusterView, JobView, ReplicaView
 from scheduling.planning.wishes import PoolKey, Wish
 
+Seat = tuple[ReplicaView, Spot | None]  # None: its node is not there any more
+
 
 class Board:
     """The cluster of one plan. It changes; the view it was made from does not."""
@@ -17,14 +19,16 @@ class Board:
     def __init__(self, view: ClusterView) -> None:
         nodes = sorted(view.nodes, key=lambda node: node.name)
         self.spots = {node.id: Spot(node) for node in nodes}
+        self.offers = view.offers
         self.models = {model.name: model for model in view.models}
+        self.seats: defaultdict[str, list[Seat]] = defaultdict(list)  # model: what it has
+        self.loads: defaultdict[str, list[JobView]] = defaultdict(list)  # model: what is under way
         self.hosts: defaultdict[str, set[Spot]] = defaultdict(set)  # model: where it has a slot
         self._groups: defaultdict[str, set[Spot]] = defaultdict(set)
         self._pools: dict[PoolKey, tuple[Spot, ...]] = {}
         self._orders: dict[tuple[PoolKey, bool], Order] = {}
         self._open: tuple[Spot, ...] | None = None
-        for replica in view.replicas:
-            self._seat(replica)
+        self._seat(view.replicas)
         for job in view.jobs:
             self._reserve(job)
 
@@ -35,6 +39,10 @@ class Board:
             found = tuple(spot for spot in self._opened() if filters.allows(spot, wish))
             self._pools[wish.pool] = found
         return found
+
+    def meant(self, wish: Wish) -> tuple[Spot, ...]:
+        """The nodes that its rule means, whether or not its backend can come there."""
+        return tuple(spot for spot in self._opened() if filters.meant(spot, wish))
 
     def order(self, wish: Wish) -> Order:
         """The pool, best first, for models that differ in nothing but their size."""
@@ -54,7 +62,7 @@ class Board:
         if index is None:
             raise ValueError(f"{spot.view.name} has no slot for {wish.name}")
         spot.take(wish, index)
-        self._note(spot, wish.name)
+        self._note(wish.name, {spot})
         for (_, packs), order in self._orders.items():
             if packs:  # only there a claim makes a node more attractive
                 order.refresh(spot)
@@ -87,40 +95,30 @@ class Board:
     def _grouped(self, spot: Spot, group: str) -> Iterator[str]:
         return (n for n in spot.taken if n in self.models and self.models[n].group == group)
 
-    def _seat(self, replica: ReplicaView) -> None:
-        spot = self.spots.get(replica.node)
-        if spot is None:
-            return
-        spot.seat(replica)
-        self._note(spot, replica.model)
+    def _seat(self, replicas: Iterable[ReplicaView]) -> None:
+        """One look at each of the many: what else is asked about a replica has its node at hand."""
+        spots, seats = self.spots, self.seats
+        for replica in replicas:
+            spot = spots.get(replica.node)
+            seats[replica.model].append((replica, spot))
+            if spot is not None:
+                spot.seat(replica)
+        for name, rows in seats.items():
+            self._note(name, {spot for _, spot in rows if spot is not None})
 
     def _reserve(self, job: JobView) -> None:
+        if job.active:
+            self.loads[job.model].append(job)
         spot = self.spots.get(job.node)
         if spot is None:
             return
         model = self.models.get(job.model)
         spot.reserve(job, size=(model.size_bytes or 0) if model else 0)
         if job.active:
-            self._note(spot, job.model)
+            self._note(job.model, {spot})
 
-    def _note(self, spot: Spot, name: str) -> None:
-        self.hosts[name].add(spot)
+    def _note(self, name: str, spots: set[Spot]) -> None:
+        self.hosts[name] |= spots
         model = self.models.get(name)
         if model is not None and model.group:
-            self._groups[model.group].add(spot)
-
-
-def by_model(rows: Iterable[ReplicaView]) -> dict[str, list[ReplicaView]]:
-    found: defaultdict[str, list[ReplicaView]] = defaultdict(list)
-    for row in rows:
-        found[row.model].append(row)
-    return found
-
-
-def coming(jobs: Iterable[JobView]) -> dict[str, list[JobView]]:
-    """Loads under way, by model."""
-    found: defaultdict[str, list[JobView]] = defaultdict(list)
-    for job in jobs:
-        if job.active:
-            found[job.model].append(job)
-    return found
+            self._groups[model.group] |= spots

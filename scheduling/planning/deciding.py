@@ -2,12 +2,11 @@
 
 from datetime import datetime
 
-from scheduling.planning import board as boards
-from scheduling.planning import filling, trimming
+from scheduling.planning import filling, rolling, trimming
 from scheduling.planning.board import Board
 from scheduling.planning.drafts import Draft
 from scheduling.planning.plans import Plan
-from scheduling.planning.standing import Moment, Standing, judge
+from scheduling.planning.standing import judge
 from scheduling.planning.views import ClusterView, Knobs, ModelView
 
 
@@ -18,7 +17,8 @@ def plan(view: ClusterView, *, now: datetime, knobs: Knobs) -> Plan:
         draft.standings.values(), key=lambda one: (-one.rule.priority, one.model.name)
     )
     for standing in standings:
-        filling.keep_floor(draft, standing)
+        if not rolling.turn(draft, standing):
+            filling.keep_floor(draft, standing)
     for standing in standings:
         trimming.trim(draft, standing)
     for standing in standings:
@@ -28,15 +28,10 @@ def plan(view: ClusterView, *, now: datetime, knobs: Knobs) -> Plan:
 
 def begin(view: ClusterView, *, now: datetime, knobs: Knobs) -> Draft:
     """Set the board up; nothing is decided yet."""
-    at = Moment(nodes={node.id: node for node in view.nodes}, now=now, knobs=knobs)
-    rows, jobs = boards.by_model(view.replicas), boards.coming(view.jobs)
-    known = {model.name: model for model in view.models}
-    strangers = (rows.keys() | jobs.keys()) - known.keys()
+    board = Board(view)
+    strangers = (board.seats.keys() | board.loads.keys()) - board.models.keys()
     models = (*view.models, *(ModelView(name=name) for name in sorted(strangers)))
-    standings: dict[str, Standing] = {
-        model.name: judge(model, rows.get(model.name, ()), jobs.get(model.name, ()), at=at)
-        for model in models
-    }
+    standings = {model.name: judge(model, board, now=now, knobs=knobs) for model in models}
     for name in view.pressed & standings.keys():
         standings[name].pressed = True
-    return Draft(board=Board(view), standings=standings, now=now, knobs=knobs)
+    return Draft(board=board, standings=standings, now=now, knobs=knobs)

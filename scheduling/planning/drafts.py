@@ -1,11 +1,11 @@
 """A plan in the making."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from scheduling.planning.board import Board
-from scheduling.planning.plans import Held, Place, Plan, Starved, Unload
+from scheduling.planning.plans import Cancel, Held, Place, Plan, Starved, Unload
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import Knobs, ReplicaView
 from scheduling.states import Cause
@@ -21,26 +21,42 @@ class Draft:
     knobs: Knobs
     place: list[Place] = field(default_factory=list)
     unload: list[Unload] = field(default_factory=list)
+    cancel: list[Cancel] = field(default_factory=list)
+    retiring: list[Unload] = field(default_factory=list)
     starved: list[Starved] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
+    rolled: list[str] = field(default_factory=list)
 
     def stop(self, standing: Standing, row: ReplicaView, cause: Cause, reason: str) -> None:
         """Let a replica go; from now on nobody counts on it."""
-        for group in (standing.serving, standing.misplaced, standing.outdated):
+        self.unload.append(self._leave(standing, row, cause, reason))
+        self.board.leave(row)
+
+    def retire(
+        self, standing: Standing, row: ReplicaView, reason: str, *, gap: bool = False
+    ) -> None:
+        """Let a replica of an old revision go, once nobody waits for an answer of it."""
+        leaver = replace(self._leave(standing, row, Cause.REPLACE, reason), gap=gap)
+        if row.in_flight:
+            self.retiring.append(leaver)
+        else:
+            self.unload.append(leaver)
+            self.board.leave(row)
+
+    def _leave(self, standing: Standing, row: ReplicaView, cause: Cause, reason: str) -> Unload:
+        for group in standing.groups:
             if row in group:
                 group.remove(row)
-        self.board.leave(row)
-        self.unload.append(
-            Unload(
-                replica=row.id,
-                model=row.model,
-                node=row.node,
-                node_name=self.board.name(row.node),
-                index=row.slot,
-                cause=cause,
-                reason=reason,
-            )
+        standing.leaving += 1
+        return Unload(
+            replica=row.id,
+            model=row.model,
+            node=row.node,
+            node_name=self.board.name(row.node),
+            index=row.slot,
+            cause=cause,
+            reason=reason,
         )
 
     def hold(self, standing: Standing, reason: str, *, missing: int) -> None:
@@ -52,7 +68,10 @@ class Draft:
         return Plan(
             place=tuple(self.place),
             unload=tuple(self.unload),
+            cancel=tuple(self.cancel),
+            retire=tuple(self.retiring),
             starved=tuple(self.starved),
             held=tuple(self.held),
             recovered=tuple(self.recovered),
+            rolled=tuple(self.rolled),
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from scheduling.planning import filters
@@ -14,6 +13,8 @@ from scheduling.planning.views import ReplicaView
 from scheduling.planning.wishes import Wish
 from scheduling.planning.words import count
 from scheduling.states import Cause
+
+MEMORY = {Kind.VRAM, Kind.RAM}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,9 @@ class _Offer:
 def make_room(draft: Draft, wish: Wish, *, spots: Sequence[Spot] | None = None) -> str:
     """Begin to make room, or wait for what is leaving already; "" when nothing can be done.
 
+    Memory is all that unloading frees: VRAM, or RAM where there is no GPU. Files stay on the disk,
+    and a slot belongs to its own model.
+
     While anything leaves a node of the pool nobody else is sent away: what it frees is known
     only when the node reports it, and two at once would evict more than they need.
     """
@@ -39,9 +43,9 @@ def make_room(draft: Draft, wish: Wish, *, spots: Sequence[Spot] | None = None) 
     crowded = {spot: _lacks(spot, wish) for spot in pool}
     for spot, lacks in crowded.items():
         # The disk may have become too small since: still it is this one we have begun to empty
-        if spot.leaving and Kind.VRAM in lacks and lacks <= {Kind.VRAM, Kind.DISK}:
+        if spot.leaving and lacks & MEMORY and lacks <= MEMORY | {Kind.DISK}:
             return f"{spot.view.name} is unloading: what it frees is known in a moment."
-    tight = [spot for spot, lacks in crowded.items() if lacks == {Kind.VRAM}]
+    tight = [spot for spot, lacks in crowded.items() if lacks and lacks <= MEMORY]
     if not tight:
         return ""
     movable = _movable(draft, wish)
@@ -69,7 +73,7 @@ def _movable(draft: Draft, wish: Wish) -> dict[UUID, list[ReplicaView]]:
             if row.in_flight == 0:
                 found.setdefault(row.node, []).append(row)
     for rows in found.values():
-        rows.sort(key=lambda row: (_used(row), row.id.int))
+        rows.sort(key=lambda row: (row.used, row.id.int))
     return found
 
 
@@ -103,7 +107,7 @@ def _offer(
     if short > 0:
         return None
     needed = _needed(draft, victims, spare=-short)
-    return _Offer(spot=spot, victims=needed, newest=max(map(_used, needed)))
+    return _Offer(spot=spot, victims=needed, newest=max(row.used for row in needed))
 
 
 def _needed(draft: Draft, victims: list[ReplicaView], *, spare: int) -> tuple[ReplicaView, ...]:
@@ -116,8 +120,3 @@ def _needed(draft: Draft, victims: list[ReplicaView], *, spare: int) -> tuple[Re
         else:
             kept.append(row)
     return tuple(kept)
-
-
-def _used(row: ReplicaView) -> float:
-    moment: datetime | None = row.last_used or row.created_at
-    return moment.timestamp() if moment else 0.0

@@ -23,10 +23,12 @@ GROUPS = {
     Kind.QUARANTINE: "are quarantined",
     Kind.TAINT: "have a taint that is not tolerated",
     Kind.SELECTOR: "do not match the selector",
-    Kind.HARDWARE: "have too little VRAM in all",
+    Kind.BACKEND: "cannot run its backend",
+    Kind.HARDWARE: "have too little memory in all",
     Kind.BUDGET: "have too small a VRAM budget",
     Kind.SLOT: "have no free slot",
     Kind.VRAM: "have too little VRAM free",
+    Kind.RAM: "have too little RAM free",
     Kind.DISK: "have too little disk free",
 }
 

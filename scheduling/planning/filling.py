@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
+from uuid import UUID
 
-from scheduling.planning import evicting, explaining, filters, picking
+from scheduling.planning import evicting, explaining, filters, picking, swapping
 from scheduling.planning.drafts import Draft
 from scheduling.planning.explaining import Answer
 from scheduling.planning.plans import Place, Starved
@@ -37,14 +38,14 @@ def keep_floor(draft: Draft, standing: Standing) -> None:
         )
         starve(draft, standing, Cause.FLOOR, answer, missing=rule.min_replicas)
         return
-    targets = _targets(draft, standing.wish) if rule.spread_all else []
-    missing = len(targets) if rule.spread_all else rule.min_replicas - standing.have
+    missing_on = targets(draft, standing.wish) if rule.spread_all else []
+    missing = len(missing_on) if rule.spread_all else rule.min_replicas - standing.have
     if missing <= 0:
         _note_recovery(draft, standing)
         return
-    if _may_try(draft, standing, missing=missing):
+    if may_try(draft, standing, missing=missing):
         if rule.spread_all:
-            _spread(draft, standing, standing.wish, targets)
+            _spread(draft, standing, standing.wish, missing_on)
         else:
             _fill(draft, standing, standing.wish, missing)
 
@@ -59,6 +60,8 @@ def burst(draft: Draft, standing: Standing) -> None:
         return
     if standing.short or not rule.managed or rule.spread_all or not standing.room:
         return
+    if standing.old:  # another is on its way to each of them
+        return
     if not standing.model.defined or backing_off(draft, standing):
         return
     busy = all(row.in_flight > 0 for row in standing.serving)
@@ -68,8 +71,17 @@ def burst(draft: Draft, standing: Standing) -> None:
             place(draft, standing, wish, spot, Cause.BURST if busy else Cause.PRESSURE)
 
 
-def place(draft: Draft, standing: Standing, wish: Wish, spot: Spot, cause: Cause) -> None:
-    """Put a replica on a node that has room."""
+def place(
+    draft: Draft,
+    standing: Standing,
+    wish: Wish,
+    spot: Spot,
+    cause: Cause,
+    *,
+    replaces: UUID | None = None,
+    aside: str = "",
+) -> None:
+    """Put a replica on a node that has room; `aside`: what else there is to say about it."""
     verdicts = explaining.chosen(draft.board, wish, spot)
     index = draft.board.claim(spot, wish)
     standing.placed += 1
@@ -83,7 +95,8 @@ def place(draft: Draft, standing: Standing, wish: Wish, spot: Spot, cause: Cause
             index=index,
             cause=cause,
             vram=wish.vram or 0,
-            summary=f"{wish.name}#{index} goes to {spot.view.name}: {WHY[cause]}.",
+            summary=f"{wish.name}#{index} goes to {spot.view.name}: {WHY[cause]}. {aside}".strip(),
+            replaces=replaces,
             verdicts=verdicts,
         )
     )
@@ -115,7 +128,7 @@ def backing_off(draft: Draft, standing: Standing) -> bool:
     return retry_at is not None and retry_at > draft.now
 
 
-def _may_try(draft: Draft, standing: Standing, *, missing: int) -> bool:
+def may_try(draft: Draft, standing: Standing, *, missing: int) -> bool:
     model, rule = standing.model, standing.rule
     if not model.defined:
         answer = Answer(
@@ -139,11 +152,15 @@ def _may_try(draft: Draft, standing: Standing, *, missing: int) -> bool:
 
 def _fill(draft: Draft, standing: Standing, wish: Wish, missing: int) -> None:
     for cause in _causes(standing, missing):
+        aside = "" if standing.room else swapping.make_way(draft, standing)
+        if not standing.room:
+            draft.hold(standing, aside, missing=standing.rule.min_replicas - standing.have)
+            return
         spot = picking.best(draft.board, wish)
         if spot is None:
-            _short(draft, standing, wish, cause)
+            short(draft, standing, wish, cause, aside=aside)
             return
-        place(draft, standing, wish, spot, cause)
+        place(draft, standing, wish, spot, cause, aside=aside)
     _note_recovery(draft, standing)
 
 
@@ -157,34 +174,39 @@ def _causes(standing: Standing, missing: int) -> Iterator[Cause]:
     return (cause for cause, _ in zip(known, range(missing), strict=False))
 
 
-def _short(draft: Draft, standing: Standing, wish: Wish, cause: Cause) -> None:
-    missing = standing.rule.min_replicas - standing.have
-    waiting = evicting.make_room(draft, wish)
+def short(draft: Draft, standing: Standing, wish: Wish, cause: Cause, *, aside: str = "") -> None:
+    """Begin to make room, or say why there is none."""
+    missing = max(standing.rule.min_replicas, standing.model.rolling) - standing.have
+    waiting = aside or evicting.make_room(draft, wish)
+    if not waiting and standing.leaving:
+        waiting = "One of its own replicas is leaving: its slot is free in a moment."
     if waiting:
         draft.hold(standing, waiting, missing=missing)
         return
     starve(draft, standing, cause, explaining.nowhere(draft.board, wish), missing=missing)
 
 
-def _targets(draft: Draft, wish: Wish) -> list[Spot]:
+def targets(draft: Draft, wish: Wish) -> list[Spot]:
     """Nodes that should have a replica and have none, nor will."""
     standing = draft.standings[wish.name]
     held = {row.node for row in standing.serving} | set(standing.coming)
-    return [spot for spot in draft.board.pool(wish) if spot.view.id not in held]
+    # Also where its backend cannot come: whoever wants it on every node is told
+    return [spot for spot in draft.board.meant(wish) if spot.view.id not in held]
 
 
-def _spread(draft: Draft, standing: Standing, wish: Wish, targets: Sequence[Spot]) -> None:
+def _spread(draft: Draft, standing: Standing, wish: Wish, missing: Sequence[Spot]) -> None:
     """One on each node by name: counting would put two on a node with two slots."""
     full = []
-    for spot in targets:
-        if filters.fits(spot, wish):
+    for spot in missing:
+        if filters.allows(spot, wish) and filters.fits(spot, wish):
             place(draft, standing, wish, spot, Cause.SPREAD)
         else:
             full.append(spot)
     if not full:
         _note_recovery(draft, standing)
         return
-    waiting = evicting.make_room(draft, wish, spots=full)
+    able = [spot for spot in full if filters.allows(spot, wish)]
+    waiting = evicting.make_room(draft, wish, spots=able)
     if waiting:
         draft.hold(standing, waiting, missing=len(full))
         return

@@ -24,10 +24,12 @@ class Kind(enum.StrEnum):
     QUARANTINE = "quarantine"
     TAINT = "taint"
     SELECTOR = "selector"
+    BACKEND = "backend"
     HARDWARE = "hardware"
     BUDGET = "budget"
     SLOT = "slot"
     VRAM = "vram"
+    RAM = "ram"  # where there is no GPU
     DISK = "disk"
 
 
@@ -39,8 +41,10 @@ ASKS = {
     Kind.APPROVAL: 2,
     Kind.BUDGET: 3,
     Kind.VRAM: 3,
+    Kind.RAM: 3,
     Kind.DISK: 3,
     Kind.DRAIN: 4,
+    Kind.BACKEND: 4,
     Kind.TAINT: 5,
     Kind.SELECTOR: 6,
     Kind.LIVENESS: 20,
@@ -143,24 +147,48 @@ def free_slot(spot: Spot, wish: Wish) -> Objection | None:
     )
 
 
+def can_run(spot: Spot, wish: Wish) -> Objection | None:
+    """Its backend is there, or the first load would install it."""
+    offer, name, backend = wish.offer, spot.view.name, wish.model.backend
+    if offer is None or offer.reaches(spot.view.id, spot.view.capability):
+        return None
+    if not offer.builds:
+        why = f"it does not have the backend {backend}, and no gallery has it"
+        return Objection(Kind.BACKEND, why, f"install the backend {backend} on {name}")
+    why = f"no gallery has the backend {backend} for {spot.view.capability or 'this node'}"
+    builds = " or ".join(sorted(offer.builds))
+    fix = f"install a build of {backend} on {name} by hand, or add a node with {builds}"
+    return Objection(Kind.BACKEND, why, fix)
+
+
 def enough_memory(spot: Spot, wish: Wish) -> Objection | None:
     need = wish.vram
     if need is None or spot.vram >= need:
         return None
     name, view = spot.view.name, spot.view
-    if view.total_vram < need:
-        why = f"it has {gib(view.total_vram)} of VRAM in all, {gib(need)} are needed"
+    total, memory = _memory(spot)
+    if total < need:
+        why = f"it has {gib(total)} of {memory} in all, {gib(need)} are needed"
         return Objection(Kind.HARDWARE, why, f"add a node with at least {gib(need)} of VRAM")
-    if 0 < view.vram_budget < need:
+    if spot.gpu and 0 < view.vram_budget < need:
         why = f"its VRAM budget is {gib(view.vram_budget)}, {gib(need)} are needed"
         return Objection(Kind.BUDGET, why, f"raise the VRAM budget of {name} to {gib(need)}")
     short = need - spot.vram
-    why = f"{gib(max(spot.vram, 0))} of VRAM are free, {gib(need)} are needed"
-    return Objection(Kind.VRAM, why, f"free {gib(short)} VRAM on {name}", short)
+    why = f"{gib(max(spot.vram, 0))} of {memory} are free, {gib(need)} are needed"
+    kind = Kind.VRAM if spot.gpu else Kind.RAM
+    return Objection(kind, why, f"free {gib(short)} {memory} on {name}", short)
+
+
+def _memory(spot: Spot) -> tuple[int, str]:
+    """Where models live on this node, and how much of it there is; unknown RAM is no RAM."""
+    if spot.gpu or not spot.view.total_ram:
+        return spot.view.total_vram, "VRAM"
+    return spot.view.total_ram, "RAM"
 
 
 def enough_disk(spot: Spot, wish: Wish) -> Objection | None:
-    if not spot.view.total_disk or spot.disk >= wish.disk:
+    # A second replica needs no second copy of the files
+    if not spot.view.total_disk or spot.disk >= wish.disk or wish.name in spot.taken:
         return None
     short = wish.disk - spot.disk
     why = f"{gib(max(spot.disk, 0))} of disk are free, {gib(wish.disk)} are needed"
@@ -168,13 +196,19 @@ def enough_disk(spot: Spot, wish: Wish) -> Objection | None:
 
 
 STATE: tuple[Filter, ...] = (runs_backends, approved, alive, staying, uncordoned, trusted)
-ALLOWED: tuple[Filter, ...] = (welcome, selected)
+MEANT: tuple[Filter, ...] = (welcome, selected)
+ALLOWED: tuple[Filter, ...] = (*MEANT, can_run)
 ROOM: tuple[Filter, ...] = (free_slot, enough_memory, enough_disk)
+
+
+def meant(spot: Spot, wish: Wish) -> bool:
+    """Whether its rule means a node whose state is no obstacle."""
+    return not any(check(spot, wish) for check in MEANT)
 
 
 def allows(spot: Spot, wish: Wish) -> bool:
     """Whether the wish may go to a node whose state is no obstacle."""
-    return welcome(spot, wish) is None and selected(spot, wish) is None
+    return not any(check(spot, wish) for check in ALLOWED)
 
 
 def fits(spot: Spot, wish: Wish) -> bool:

@@ -41,6 +41,7 @@ class Place:
     cause: Cause
     vram: int
     summary: str
+    replaces: UUID | None = None  # the replica that goes when this one has come
     verdicts: tuple[Verdict, ...] = ()
 
 
@@ -54,6 +55,16 @@ class Unload:
     node_name: str
     index: int
     cause: Cause
+    reason: str
+    gap: bool = False  # it goes before its replacement has come: worth a decision of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Give that load up."""
+
+    job: int
+    model: str
     reason: str
 
 
@@ -87,6 +98,9 @@ class Plan:
 
     place: tuple[Place, ...] = ()
     unload: tuple[Unload, ...] = ()
+    cancel: tuple[Cancel, ...] = ()
+    retire: tuple[Unload, ...] = ()  # busy: no new requests from now on, stopped when idle
     starved: tuple[Starved, ...] = ()
     held: tuple[Held, ...] = ()
     recovered: tuple[str, ...] = ()  # models whose rule was starved and is kept again
+    rolled: tuple[str, ...] = ()  # models of which no old replica is needed any more

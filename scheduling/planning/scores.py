@@ -1,7 +1,8 @@
 """Which of the nodes that can is best: each score is a number, the smaller the better.
 
 Scores are compared one after the other. The first ones are the operator's wishes; then comes
-what serves soonest; the name decides last, so that equal input gives equal plans.
+what serves soonest: with a GPU before without. The name decides last, so that equal input gives
+equal plans.
 """
 
 from typing import Any
@@ -32,12 +33,12 @@ def local(spot: Spot, wish: Wish) -> bool:
 
 def spreading(spot: Spot, wish: Wish) -> tuple[Any, ...]:
     """Idle first, then least requests in flight, then most memory, in whole GiB."""
-    return (unwelcome(spot, wish), not spot.idle, spot.in_flight, -(spot.vram // GIB))
+    return (unwelcome(spot, wish), not spot.gpu, not spot.idle, spot.in_flight, -(spot.vram // GIB))
 
 
 def packing(spot: Spot, wish: Wish) -> tuple[Any, ...]:
     """In use first, then least memory: big holes stay whole for big models."""
-    return (unwelcome(spot, wish), spot.idle, spot.vram // GIB, spot.in_flight)
+    return (unwelcome(spot, wish), not spot.gpu, spot.idle, spot.vram // GIB, spot.in_flight)
 
 
 def base(spot: Spot, wish: Wish) -> tuple[Any, ...]:

@@ -5,11 +5,11 @@ Nobody in flight is touched, and no rule is broken by our own act.
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from scheduling.planning.drafts import Draft
+from scheduling.planning.plans import Cancel
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import ReplicaView
 from scheduling.states import Cause
@@ -31,21 +31,23 @@ def trim(draft: Draft, standing: Standing) -> None:
 
 
 def _outdated(draft: Draft, standing: Standing) -> None:
-    """Once their replacements serve, or when there is no room for these beside them."""
+    """Once their replacements serve; one by one when there is no room for these beside them."""
     if standing.waiting:
         return
-    replaced = len(standing.serving) >= _floor(standing)
-    if replaced or standing.short:
-        reason = "Its model was edited since it was loaded."
-        for row in _resting(standing.outdated):
-            draft.stop(standing, row, Cause.REPLACE, reason)
+    rows = resting([*standing.outdated, *standing.lost])
+    # Of those that are replaced one by one, whoever is outdated has been replaced
+    if not standing.old and len(standing.serving) < _floor(standing):
+        alone = standing.short and not standing.coming and not standing.leaving
+        rows = rows[:1] if alone else []
+    for row in rows:
+        draft.stop(standing, row, Cause.REPLACE, "Its model was edited since it was loaded.")
 
 
 def _misplaced(draft: Draft, standing: Standing) -> None:
     """Once as many serve where they should."""
     if len(standing.serving) < _floor(standing):
         return
-    for row in _resting(standing.misplaced):
+    for row in resting(standing.misplaced):
         draft.stop(standing, row, Cause.CEILING, "Its node does not match the rule any more.")
 
 
@@ -59,12 +61,27 @@ def _doubled(draft: Draft, standing: Standing) -> None:
 
 
 def _above_maximum(draft: Draft, standing: Standing) -> None:
+    """Loads first: whoever is not there yet is missed by nobody."""
     rule = standing.rule
-    excess = standing.have - rule.max_replicas if rule.max_replicas else 0
+    excess = standing.running - rule.max_replicas if rule.max_replicas else 0
+    if excess <= 0:
+        return
+    excess -= _give_up(draft, standing, min(excess, standing.have - rule.min_replicas))
     # Those on their way are not there yet: leaving now would break the minimum
     number = min(excess, len(standing.serving) - rule.min_replicas)
-    for row in _worst_first(draft, _resting(standing.serving))[: max(number, 0)]:
+    for row in _worst(draft, resting(standing.serving), number):
         draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
+
+
+def _give_up(draft: Draft, standing: Standing, number: int) -> int:
+    """Cancel the youngest loads; says how many."""
+    jobs = sorted(standing.loads, key=lambda job: -job.id)[: max(number, 0)]
+    for job in jobs:
+        standing.loads.remove(job)
+        standing.coming.remove(job.node)
+        reason = f"More than {standing.rule.max_replicas} replicas run or load."
+        draft.cancel.append(Cancel(job=job.id, model=job.model, reason=reason))
+    return len(jobs)
 
 
 def _idle(draft: Draft, standing: Standing) -> None:
@@ -73,14 +90,15 @@ def _idle(draft: Draft, standing: Standing) -> None:
     All others being busy, the next tick would bring it back.
     """
     rule = standing.rule
-    if rule.pinned or standing.placed or standing.short:
+    if rule.pinned or standing.placed or standing.short or not standing.spare:
         return
-    resting = _resting(standing.serving)
-    busy = len(standing.serving) - len(resting)
-    number = min(len(standing.serving) - rule.min_replicas, len(resting) - bool(busy))
-    unused = [row for row in resting if _unused(row, draft.now - draft.knobs.idle_after)]
+    idle = resting(standing.serving)
+    busy = len(standing.serving) - len(idle)
+    number = min(len(standing.serving) - rule.min_replicas, len(idle) - bool(busy))
+    before = (draft.now - draft.knobs.idle_after).timestamp()
+    unused = [row for row in idle if row.used < before]
     minutes = draft.knobs.idle_after.total_seconds() / 60
-    for row in _worst_first(draft, unused)[: max(number, 0)]:
+    for row in _worst(draft, unused, number):
         draft.stop(standing, row, Cause.IDLE, f"Unused for more than {minutes:g} minutes.")
 
 
@@ -89,23 +107,21 @@ def _floor(standing: Standing) -> int:
     return 1 if standing.rule.spread_all and standing.coming else standing.rule.min_replicas
 
 
-def _resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+def resting(rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+    """Those nobody waits for."""
     return [row for row in rows if row.in_flight == 0]
 
 
-def _unused(row: ReplicaView, before: datetime) -> bool:
-    moment = row.last_used or row.created_at
-    return moment is not None and moment < before
+def _worst(draft: Draft, rows: Iterable[ReplicaView], number: int) -> list[ReplicaView]:
+    return worst_first(draft, rows)[:number] if number > 0 else []
 
 
-def _worst_first(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+def worst_first(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
     """Closed nodes first, then crowded ones, then the higher slot, then the longest unused."""
 
     def worth(row: ReplicaView) -> tuple[Any, ...]:
         spot = draft.board.spots[row.node]
         crowd = spot.live.get(row.model, 0)
-        moment = row.last_used or row.created_at
-        used = moment.timestamp() if moment else 0.0
-        return (not spot.closed, -crowd, -row.slot, used, spot.view.name)
+        return (not spot.closed, -crowd, -row.slot, row.used, spot.view.name)
 
     return sorted(rows, key=worth)

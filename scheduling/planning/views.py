@@ -5,12 +5,13 @@ a frozen dataclass takes ten times as long to make.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from nodes.builds import Offer
 from nodes.states import Liveness, NodeType, ReplicaState
 from nodes.taints import Taint
 from scheduling.states import ACTIVE, JobState, Strategy
@@ -36,17 +37,21 @@ class NodeView(NamedTuple):
     vram_budget: int = 0  # in bytes; 0: none
     total_disk: int = 0  # 0: unknown
     available_disk: int = 0
+    total_ram: int = 0  # 0: unknown
+    available_ram: int = 0
+    capability: str = ""  # which builds of a backend it can run
     labels: Mapping[str, str] = NOTHING
     taints: tuple[Taint, ...] = ()
 
     @property
+    def reachable(self) -> bool:
+        """What it has runs, as far as anybody knows."""
+        return self.approved_at is not None and self.liveness == Liveness.HEALTHY
+
+    @property
     def routable(self) -> bool:
         """What it has may serve; BackendNodeQuerySet.routable in Python."""
-        return (
-            self.approved_at is not None
-            and self.liveness == Liveness.HEALTHY
-            and self.drain_requested_at is None
-        )
+        return self.reachable and self.drain_requested_at is None
 
 
 class ReplicaView(NamedTuple):
@@ -58,12 +63,12 @@ class ReplicaView(NamedTuple):
     slot: int
     state: str = ReplicaState.LOADED
     in_flight: int = 0
-    last_used: datetime | None = None
+    used: float = 0.0  # when last, or when made; in seconds: a date takes longer to read than a row
     revision: str = ""
     suspect_since: datetime | None = None
     outdated_at: datetime | None = None
+    withdrawn_at: datetime | None = None
     cleanup_attempts: int = 0
-    created_at: datetime | None = None
 
     @property
     def key(self) -> str:
@@ -86,6 +91,7 @@ class JobView(NamedTuple):
     state: str = JobState.PENDING
     reserved_vram: int = 0
     reservation_ended_at: datetime | None = None
+    replaces: UUID | None = None  # the replica that goes when this one has come: a move
 
     @property
     def active(self) -> bool:
@@ -126,6 +132,7 @@ class ModelView:
     failures: int = 0
     retry_at: datetime | None = None
     last_error: str = ""
+    rolling: int = 0  # so many serve at any moment while old replicas are replaced; 0: none are
     rule: RuleView | None = None
 
     @property
@@ -142,6 +149,8 @@ class ClusterView:
     replicas: tuple[ReplicaView, ...] = ()
     jobs: tuple[JobView, ...] = ()
     pressed: frozenset[str] = frozenset()  # models whose warm replicas were too busy lately
+    # Backends that not every node can run
+    offers: Mapping[str, Offer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

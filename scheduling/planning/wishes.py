@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from clustermgr.lib.errors import InvalidInput
+from nodes.builds import Offer
 from nodes.selectors import Selector
 from nodes.taints import Toleration
 from scheduling.planning.views import ModelView, RuleView
@@ -15,7 +16,7 @@ UNKNOWN_PAYLOAD = 2 * GIB
 FIELDS = frozenset({"key", "value", "effect"})
 NO_RULE = RuleView()
 
-PoolKey = tuple[Selector, tuple[Toleration, ...]]
+PoolKey = tuple[Selector, tuple[Toleration, ...], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Wish:
     selector: Selector
     tolerations: tuple[Toleration, ...]
     disk: int
+    offer: Offer | None = None  # None: its backend comes to every node
 
     @property
     def name(self) -> str:
@@ -43,10 +45,10 @@ class Wish:
     @property
     def pool(self) -> PoolKey:
         """Models that agree in this may go to the same nodes."""
-        return self.selector, self.tolerations
+        return self.selector, self.tolerations, self.model.backend if self.offer else ""
 
 
-def read(model: ModelView) -> Wish:
+def read(model: ModelView, *, offer: Offer | None = None) -> Wish:
     """The wish behind a model's rows; refuses a selector or toleration it cannot read."""
     rule = model.rule or NO_RULE
     return Wish(
@@ -55,6 +57,7 @@ def read(model: ModelView) -> Wish:
         selector=Selector.parse(rule.selector),
         tolerations=read_tolerations(rule.tolerations),
         disk=headroom(model.size_bytes),
+        offer=offer,
     )
 
 

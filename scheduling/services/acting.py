@@ -39,7 +39,5 @@ def move(replica: NodeModel, *, to: str, by: str, now: datetime) -> LoadJob:
         raise Conflict(f"{replica.process_key} is on {where.name} already.")
     if replica.state != ReplicaState.LOADED:
         raise Conflict(f"{replica.process_key} is {replica.state}; only a loaded one can move.")
-    # A transaction of its own, whose refusals are raised after it
-    job = placing.place(replica.model_name, cause=Cause.OPERATOR, by=by, now=now, node=where)
-    LoadJob.objects.filter(pk=job.pk).update(replaces=replica)
-    return job
+    name = replica.model_name
+    return placing.place(name, cause=Cause.OPERATOR, by=by, now=now, node=where, replaces=replica)

@@ -66,7 +66,7 @@ class Compared:
 
 def why(model_name: str, *, now: datetime) -> Why:
     """Why a model has the replicas it has, as if somebody tried this moment."""
-    view, turns = snapshot.take(), knobs(settings.CLUSTER)
+    view, turns = snapshot.take(now=now), knobs(settings.CLUSTER)
     draft = deciding.begin(view, now=now, knobs=turns)
     standing = draft.standings.get(model_name)
     if standing is None:
@@ -91,7 +91,7 @@ def why(model_name: str, *, now: datetime) -> Why:
 
 def what_if(supposed: Changes, *, now: datetime) -> Plan:
     """What one tick would decide if the cluster were so."""
-    view = changes.supposed(snapshot.take(), supposed, now=now)
+    view = changes.supposed(snapshot.take(now=now), supposed, now=now)
     return deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
 
 

@@ -1,4 +1,4 @@
-"""What models are: defined, edited, deleted. An edit takes old replicas out of service at once."""
+"""What models are: defined, edited, deleted; and how an edit reaches the replicas that run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from clustermgr.lib.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from nodes.models import NodeModel
 from nodes.services import events
-from nodes.states import ReplicaState
 from scheduling.definitions import Definition
 from scheduling.models import ModelLoadInfo, ModelSchedulingConfig
-from scheduling.services import ringing, stopping
+from scheduling.services import ringing, rolling, stopping
+from scheduling.states import Cutover
 
 MOST_AT_ONCE = 1000
 
@@ -69,7 +69,7 @@ def create(definition: Definition, *, by: str, now: datetime) -> ModelLoadInfo:
             model.save(force_insert=True)
     except IntegrityError as error:
         raise Conflict(f"There is a model {definition.name} already; edit it instead.") from error
-    _retire_others(model, now=now)
+    rolling.cut_over(model, cutover=Cutover.AT_ONCE, now=now)
     events.record(
         "model.created", actor=by, now=now, subject=model.model_name, after=_told(definition)
     )
@@ -85,31 +85,40 @@ def edit(
     by: str,
     now: datetime,
     expected_version: int | None = None,
+    cutover: Cutover | None = None,
 ) -> Edited:
-    """Make the model be `wanted`. Replicas of another revision stop serving in the same moment."""
+    """Make the model be `wanted`. Replicas of another revision stop serving in the same moment.
+
+    Unless by a rolling `cutover`: then each serves until a new one stands in for it. An edit that
+    says nothing and changes no revision leaves a rolling one alone.
+    """
     model = _held(name, expected_version=expected_version)
     before = definition_of(model)
     if wanted.name != model.model_name:
         before.changed({"name": wanted.name})  # which says why not
     if _columns(before) == _columns(wanted):
-        return Edited(model=model, changed=False, to_replace=outdated(name))
+        if cutover is not None:
+            rolling.cut_over(model, cutover=cutover, now=now)
+        return Edited(model=model, changed=False, to_replace=rolling.to_replace(name))
     # A new description deserves a new try
+    revised = wanted.revision != model.config_revision
     changes = {**_columns(wanted), "failures": 0, "retry_at": None, "last_error": ""}
     for column, value in changes.items():
         setattr(model, column, value)
     model.version, model.updated_at, model.updated_by = model.version + 1, now, by
     model.save(update_fields=[*changes, "version", "updated_at", "updated_by"])
-    _retire_others(model, now=now)
+    if revised or cutover is not None:
+        rolling.cut_over(model, cutover=cutover or Cutover.AT_ONCE, now=now)
     events.record(
         "model.edited",
         actor=by,
         now=now,
         subject=name,
         before=_told(before),
-        after=_told(wanted),
+        after={**_told(wanted), "cutover": cutover or Cutover.AT_ONCE},
     )
     ringing.reconcile_soon()
-    return Edited(model=model, changed=True, to_replace=outdated(name))
+    return Edited(model=model, changed=True, to_replace=rolling.to_replace(name))
 
 
 @transaction.atomic
@@ -166,21 +175,6 @@ def import_all(documents: object, *, by: str, now: datetime) -> Imported:
     return Imported(
         created=done.created, edited=done.edited, unchanged=done.unchanged, to_replace=count
     )
-
-
-def outdated(name: str) -> int:
-    """How many replicas of an older revision still have to be replaced."""
-    rows = NodeModel.objects.filter(model_name=name, outdated_at__isnull=False)
-    return rows.exclude(state=ReplicaState.UNLOADING).count()
-
-
-def _retire_others(model: ModelLoadInfo, *, now: datetime) -> None:
-    """Only the current revision serves; one that is current again serves again."""
-    rows = NodeModel.objects.filter(model_name=model.model_name)
-    current = rows.filter(config_revision=model.config_revision)
-    current.filter(outdated_at__isnull=False).update(outdated_at=None, updated_at=now)
-    others = rows.exclude(config_revision=model.config_revision)
-    others.filter(outdated_at=None).update(outdated_at=now, updated_at=now)
 
 
 def _held(name: str, *, expected_version: int | None) -> ModelLoadInfo:

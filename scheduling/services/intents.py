@@ -1,146 +1,131 @@
-"""Writes a plan down: slots, jobs and decisions in a few statements, doorbells after commit.
+"""Writes a plan down: one statement for what comes, one for what goes, one doorbell after commit.
 
 The caller holds the lock and the transaction. Nothing here asks a node.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
+from django.db import connection
+
+from clustermgr.lib.context import request_id
 from clustermgr.lib.queue import after_commit
 from nodes.models import ClusterEvent, NodeModel
 from nodes.services import events
 from nodes.states import ReplicaState
-from scheduling.models import LoadJob, ModelLoadInfo, PlacementDecision
+from scheduling import statements
+from scheduling.models import PlacementDecision
 from scheduling.planning.plans import Place, Unload
 from scheduling.services import reserving
-from scheduling.states import JobState
 
-Definitions = Mapping[str, ModelLoadInfo]
+SUBJECT = 255
 
 
-def load(places: Sequence[Place], *, by: str, now: datetime) -> list[LoadJob]:
-    """Take each slot and open its job. A slot that somebody has meanwhile is passed over."""
+def load(places: Sequence[Place], *, by: str, now: datetime) -> list[int]:
+    """Take each slot and open its job; the jobs' ids.
+
+    A slot that somebody has meanwhile is passed over, and so is a model that was edited between
+    look and write: the decision is void, and the next tick has it.
+    """
     if not places:
         return []
-    definitions = ModelLoadInfo.objects.in_bulk({place.model for place in places})
-    current = [one for one in places if _is_current(one, definitions)]
-    rows = [(place, _replica(place, definitions, now=now)) for place in current]
-    NodeModel.objects.bulk_create([row for _, row in rows], ignore_conflicts=True)
-    ours = _written([row for _, row in rows])
-    made = [(place, row) for place, row in rows if row.pk in ours]
-    jobs = LoadJob.objects.bulk_create(
-        _job(place, row, definitions, by=by, now=now) for place, row in made
-    )
-    reserving.add(jobs)
-    decided = list(zip((place for place, _ in made), jobs, strict=True))
-    PlacementDecision.objects.bulk_create(_decision(*pair, now=now) for pair in decided)
-    events.record_all(_loading(*pair, by=by, now=now) for pair in decided)
-    for job in jobs:
-        after_commit("scheduling.run_job", job.pk)
-    return list(jobs)
+    reserving.hold({place.node for place in places if place.vram})
+    values: dict[str, Any] = {
+        "ids": [uuid4() for _ in places],
+        "models": [place.model for place in places],
+        "revisions": [place.revision for place in places],
+        "nodes": [place.node for place in places],
+        "slots": [place.index for place in places],
+        "causes": [place.cause.value for place in places],
+        "vram": [place.vram for place in places],
+        "replaced": [place.replaces for place in places],
+        "summaries": [place.summary for place in places],
+        "verdicts": [json.dumps([one.as_json() for one in place.verdicts]) for place in places],
+        "subjects": [_subject(place) for place in places],
+    }
+    jobs: list[int] = _written(statements.OPEN_JOBS, values, by=by, now=now)
+    if jobs:
+        _send_out()
+    return jobs
 
 
-def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[Unload]:
-    """Begin to stop those that still serve nobody. Who got a request meanwhile stays."""
+def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
+    """Begin to stop those that still serve nobody; the replicas' ids."""
     if not leavers:
         return []
-    resting = NodeModel.objects.filter(
-        pk__in=[one.replica for one in leavers], state=ReplicaState.LOADED, in_flight=0
-    )
-    held = resting.order_by("pk").select_for_update(no_key=True, skip_locked=True)
-    ids = set(held.values_list("pk", flat=True))
-    NodeModel.objects.filter(pk__in=ids).update(state=ReplicaState.UNLOADING, updated_at=now)
-    gone = [one for one in leavers if one.replica in ids]
-    events.record_all(_unloading(one, by=by, now=now) for one in gone)
-    for one in gone:
-        after_commit("scheduling.stop_replica", str(one.replica))
+    values: dict[str, Any] = {
+        "ids": [one.replica for one in leavers],
+        "nodes": [one.node for one in leavers],
+        "subjects": [_subject(one) for one in leavers],
+        "causes": [one.cause.value for one in leavers],
+        "reasons": [one.reason for one in leavers],
+    }
+    gone: list[UUID] = _written(statements.LET_GO, values, by=by, now=now)
+    if gone:
+        _send_out()
+    _tell_gaps(leavers, gone, now=now)
     return gone
 
 
-def _is_current(place: Place, definitions: Definitions) -> bool:
-    """An edit that came between look and write makes the decision void; the next tick has it."""
-    definition = definitions.get(place.model)
-    return definition is not None and definition.config_revision == place.revision
-
-
-def _written(rows: Iterable[NodeModel]) -> set[UUID]:
-    found = NodeModel.objects.filter(pk__in=[row.pk for row in rows])
-    return set(found.values_list("pk", flat=True))
-
-
-def _replica(place: Place, definitions: Definitions, *, now: datetime) -> NodeModel:
-    return NodeModel(
-        id=uuid4(),
-        node_id=place.node,
-        model_name=place.model,
-        replica_index=place.index,
-        state=ReplicaState.STAGING,
-        backend_type=definitions[place.model].backend,
-        config_revision=place.revision,
-        created_at=now,
-        updated_at=now,
+def retire(leavers: Sequence[Unload], *, by: str, now: datetime) -> None:
+    """Send nothing new to these; the next ticks stop them once they are idle."""
+    if not leavers:
+        return
+    loaded = NodeModel.objects.filter(
+        pk__in=[one.replica for one in leavers], state=ReplicaState.LOADED, outdated_at=None
     )
+    held = loaded.order_by("pk").select_for_update(no_key=True, skip_locked=True)
+    ids = set(held.values_list("pk", flat=True))
+    NodeModel.objects.filter(pk__in=ids).update(outdated_at=now, updated_at=now)
+    _tell_gaps(leavers, ids, now=now)
+    gone = [one for one in leavers if one.replica in ids]
+    events.record_all(_retiring(one, by=by, now=now) for one in gone)
 
 
-def _job(
-    place: Place, row: NodeModel, definitions: Definitions, *, by: str, now: datetime
-) -> LoadJob:
-    definition = definitions[place.model]
-    return LoadJob(
-        model_name=place.model,
-        config_revision=place.revision,
-        backend=definition.backend,
-        options=definition.options,
-        node_id=place.node,
-        replica_index=place.index,
-        replica=row,
-        cause=place.cause,
-        requested_by=by,
-        state=JobState.PENDING,
-        created_at=now,
-        changed_at=now,
-        due_at=now,
-        reserved_vram=place.vram,
-    )
+def _tell_gaps(leavers: Sequence[Unload], gone: Collection[UUID], *, now: datetime) -> None:
+    """Whoever goes before its replacement has come is worth a decision of its own."""
+    gaps = [one for one in leavers if one.gap and one.replica in set(gone)]
+    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gaps)
 
 
-def _decision(place: Place, job: LoadJob, *, now: datetime) -> PlacementDecision:
+def _gap(one: Unload, *, now: datetime) -> PlacementDecision:
     return PlacementDecision(
         at=now,
-        model_name=place.model,
-        config_revision=place.revision,
-        cause=place.cause,
-        node_id=place.node,
-        replica_index=place.index,
-        job=job,
-        summary=place.summary,
-        verdicts=[verdict.as_json() for verdict in place.verdicts],
+        model_name=one.model,
+        cause=one.cause,
+        node_id=one.node,
+        replica_index=one.index,
+        summary=one.reason,
     )
 
 
-def _loading(place: Place, job: LoadJob, *, by: str, now: datetime) -> ClusterEvent:
+def _retiring(one: Unload, *, by: str, now: datetime) -> ClusterEvent:
     event = events.build(
-        "replica.load_decided",
+        "replica.retired",
         actor=by,
         now=now,
-        subject=f"{place.model}#{place.index} on {place.node_name}",
-        reason=place.summary,
-        after={"cause": place.cause, "job": job.pk},
-    )
-    event.node_id = place.node
-    return event
-
-
-def _unloading(one: Unload, *, by: str, now: datetime) -> ClusterEvent:
-    event = events.build(
-        "replica.unload_decided",
-        actor=by,
-        now=now,
-        subject=f"{one.model}#{one.index} on {one.node_name}",
+        subject=_subject(one),
         reason=one.reason,
-        before={"state": ReplicaState.LOADED},
-        after={"state": ReplicaState.UNLOADING, "cause": one.cause},
+        after={"cause": one.cause},
     )
     event.node_id = one.node
     return event
+
+
+def _written(statement: str, values: dict[str, Any], *, by: str, now: datetime) -> list[Any]:
+    common: dict[str, Any] = {"by": by[:150], "now": now, "request": request_id.get()}
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {**values, **common})
+        return [found for (found,) in cursor.fetchall()]
+
+
+def _send_out() -> None:
+    """One doorbell however much there is to do: ringing for each took longer than deciding."""
+    after_commit("scheduling.send_out")
+
+
+def _subject(one: Place | Unload) -> str:
+    return f"{one.model}#{one.index} on {one.node_name}"[:SUBJECT]

@@ -11,16 +11,17 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Value
+from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce, Greatest
 
+from clustermgr.lib.queue import after_commit
 from nodes.models import NodeModel
 from nodes.querysets import NodeModelQuerySet
 from nodes.services import announce, events, facts, replicas
 from nodes.states import ReplicaState, Severity
 from scheduling import backoff
 from scheduling.models import LoadJob, ModelLoadInfo
-from scheduling.services import reserving
+from scheduling.services import reserving, ringing
 from scheduling.states import ACTIVE, HELD, JOB_MOVES, JobState
 
 log = logging.getLogger(__name__)
@@ -96,10 +97,20 @@ def publish(job: LoadJob, *, now: datetime) -> bool:
     )
     if not published:
         return False
+    _make_way(held, current, now=now)
     models.update(failures=0, retry_at=None, last_error="")
     _write_end(held, JobState.LOADED, now=now, percentage=100.0, last_error="")
     _remember("replica.loaded", job, now=now)
     return True
+
+
+def _make_way(job: LoadJob, model: ModelLoadInfo, *, now: datetime) -> None:
+    """This one serves: what moved here gets no new requests, what is old may be retired."""
+    if job.replaces_id is not None:
+        moved = NodeModel.objects.filter(pk=job.replaces_id, state=ReplicaState.LOADED)
+        moved.filter(withdrawn_at=None).update(withdrawn_at=now, updated_at=now)
+    if model.rolling_since is not None:
+        ringing.reconcile_soon()
 
 
 def digest(options: bytes) -> str:
@@ -124,7 +135,19 @@ def give_up(job: LoadJob, why: str, *, now: datetime, process: bool) -> bool:
 def cancel(job: LoadJob, why: str, *, now: datetime, by: str = events.SYSTEM) -> bool:
     """Nobody wants it any more, whoever is at it: he finds his claim lost."""
     held = _hold_any(job)
-    return held is not None and _end(held, JobState.CANCELLED, why, now=now, process=True, by=by)
+    if held is None:
+        return False
+    if held.state == JobState.INSTALLING:
+        after_commit("scheduling.cancel_install", str(held.node_id), op_id(held))
+    return _end(held, JobState.CANCELLED, why, now=now, process=True, by=by)
+
+
+def op_id(job: LoadJob) -> str:
+    """What a claim's install is called on the worker.
+
+    It repeats its answer to an id it knows; after a stop, that process is gone: hence the fence.
+    """
+    return f"load-{job.pk}-{job.fence}"
 
 
 @transaction.atomic
@@ -181,7 +204,7 @@ def _hold(job: LoadJob, *, states: tuple[JobState, ...] = HELD) -> LoadJob | Non
 
 def _hold_any(job: LoadJob, *, states: tuple[JobState, ...] = ACTIVE) -> LoadJob | None:
     list(facts.lockable().filter(pk=job.node_id).values_list("pk"))
-    rows = NodeModel.objects.filter(load_job=job.pk)
+    rows = NodeModel.objects.filter(Q(load_job=job.pk) | Q(pk=job.replaces_id)).order_by("pk")
     list(rows.select_for_update(no_key=True, of=("self",)).values_list("pk"))
     jobs = LoadJob.objects.select_for_update(no_key=True, of=("self",))
     return jobs.filter(pk=job.pk, state__in=states).first()

@@ -1,8 +1,10 @@
 """Carries out one load: claim, have a process, have it load, publish; the waits hold no row."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
@@ -11,6 +13,7 @@ from clustermgr.lib.errors import (
     BusError,
     DomainError,
     Interrupted,
+    NodeRefused,
     NodeRestarted,
     NodeSilent,
     NodeUnreachable,
@@ -26,6 +29,8 @@ from nodes.states import ReplicaState
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.services import jobs, unloading
 from scheduling.services.desk import Claim, Desk
+
+log = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
 
@@ -63,6 +68,17 @@ def run(job_id: int, *, hands: Hands) -> bool:
         except DomainError as refusal:
             _failed(job, refusal, hands=hands)
     return True
+
+
+def cancel_install(node_id: UUID, *, op_id: str, gateway: NodeGateway) -> None:
+    """Spare the node a download that nobody waits for.
+
+    A kindness: who does not hear it, as LocalAI's workers never do, finishes and is stopped.
+    """
+    try:
+        gateway.cancel(node_id, op_id=op_id)
+    except (BusError, NodeRefused) as fault:
+        log.info("install not called off", extra={"node": str(node_id), "reason": str(fault)})
 
 
 def load_within(size_bytes: int | None) -> timedelta:
@@ -150,8 +166,7 @@ def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
             model_id=job.model_name,
             replica_index=job.replica_index,
             galleries=[wire.Gallery(name=source.name, url=source.url) for source in sources],
-            # A worker repeats its answer to an id it knows; after a stop, that process is gone
-            op_id=f"load-{job.pk}-{job.fence}",
+            op_id=jobs.op_id(job),
             restarted=lifecycle.restart_of(job.node),
             on_progress=claim.tell,
         )

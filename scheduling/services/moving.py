@@ -23,8 +23,8 @@ def finish(*, now: datetime) -> int:
 def _let_go(job: LoadJob, *, now: datetime) -> bool:
     old = job.replaces
     assert old is not None
-    # No new requests from here on; those that run may end
-    NodeModel.objects.filter(pk=old.pk, outdated_at=None).update(outdated_at=now, updated_at=now)
+    # Again: it was withdrawn when the new one came, and a drain that was called off restores all
+    NodeModel.objects.filter(pk=old.pk, withdrawn_at=None).update(withdrawn_at=now, updated_at=now)
     try:
         unloading.unload_now(old, by=job.requested_by, now=now)
     except Conflict:

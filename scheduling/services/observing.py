@@ -1,11 +1,12 @@
 """What workers really run: the authority about replicas, and the only sight of strays.
 
 No answer is not an empty list. Without one the process itself is asked, and only "gone" counts
-against it: busy is alive. Misses are counted on the row, by the cluster and not by a process.
+against it: busy is alive. Misses are counted on the row, by the cluster and not by a process. One
+is enough where there are two witnesses: the worker does not list it, and its port refuses.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -25,7 +26,7 @@ from nodes.wire import RunningModel
 from scheduling.services import strays
 
 CONFIRMED_FOR = timedelta(minutes=2)  # so long a confirmation is good, if nobody answers
-MISS_EVERY = timedelta(seconds=15)  # two looks at once are one miss
+MISS_EVERY = timedelta(seconds=8)  # two looks at once are one miss
 MISSES = 2  # not listed, and idle
 AT_ONCE = 16  # processes that are asked themselves
 MISSES_AT_MOST = 3  # not listed, whatever its counter says; or gone without an answer
@@ -41,19 +42,31 @@ def observe(*, gateway: NodeGateway, clock: Callable[[], datetime]) -> None:
     answers = gateway.running_models_of([node.pk for node in nodes])
     rows = _rows_by_node()
     known = strays.nodes_with_any()
-    silent = []
-    for node in nodes:
-        told = answers[node.pk]
-        if not isinstance(told, tuple):
-            # Not called unreachable for it: whoever never listened would flap with each look
-            silent.append(node)
-        elif node.pk in known or _has_news(rows[node.pk], told, now=asked_at):
-            settle(node, running=told, asked_at=asked_at)
+    told = {node: answers[node.pk] for node in nodes}
+    # Not called unreachable for it: whoever never listened would flap with each look
+    silent = [node for node, answer in told.items() if not isinstance(answer, tuple)]
+    news = {
+        node: answer
+        for node, answer in told.items()
+        if isinstance(answer, tuple)
+        and (node.pk in known or _has_news(rows[node.pk], answer, now=asked_at))
+    }
+    dead = _refusing(
+        [row for node, answer in news.items() for row in _missed(rows[node.pk], answer)]
+    )
+    for node, answer in news.items():
+        settle(node, running=answer, asked_at=asked_at, dead=dead)
     _ask_processes(silent, now=asked_at)
 
 
-def settle(node: BackendNode, *, running: Sequence[RunningModel], asked_at: datetime) -> None:
-    """Believe the worker: what it lists lives, what it does not list is missed."""
+def settle(
+    node: BackendNode,
+    *,
+    running: Sequence[RunningModel],
+    asked_at: datetime,
+    dead: Collection[UUID] = (),
+) -> None:
+    """Believe the worker: what it lists lives, what it does not list is missed; `dead` is gone."""
     alive = _keys(running)
     with transaction.atomic():
         rows = _loaded(asked_at).filter(node=node).order_by("pk").select_for_update(no_key=True)
@@ -61,7 +74,7 @@ def settle(node: BackendNode, *, running: Sequence[RunningModel], asked_at: date
         missing = [pk for pk, there in listed.items() if not there]
         _confirm([pk for pk, there in listed.items() if there], now=asked_at)
         _miss(missing, now=asked_at)
-        _forget(missing)
+        _forget(missing, dead=dead)
     strays.note(node, running=running, asked_at=asked_at)
 
 
@@ -115,10 +128,26 @@ def _miss(ids: Sequence[UUID], *, now: datetime) -> None:
     rows.update(misses=F("misses") + 1, missed_at=now)
 
 
-def _forget(ids: Sequence[UUID]) -> None:
+def _missed(rows: Sequence[NodeModel], running: Sequence[RunningModel]) -> list[NodeModel]:
+    alive = _keys(running)
+    loaded = [row for row in rows if row.state == ReplicaState.LOADED and row.address]
+    return [row for row in loaded if (row.model_name, row.replica_index) not in alive]
+
+
+def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
+    """Those at whose address nobody listens: with the worker's word, no second look is needed."""
+    if not rows:
+        return set()
+    connection.close()
+    with ThreadPoolExecutor(AT_ONCE) as crowd:
+        refused = list(crowd.map(backendrpc.refuses, [row.address for row in rows]))
+    return {row.pk for row, gone in zip(rows, refused, strict=True) if gone}
+
+
+def _forget(ids: Sequence[UUID], *, dead: Collection[UUID]) -> None:
     enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
-    rows = NodeModel.objects.filter(enough, pk__in=ids, state=ReplicaState.LOADED)
-    replicas.remove(rows, reason="its worker does not run it any more")
+    rows = NodeModel.objects.filter(enough | Q(pk__in=dead), pk__in=ids, state=ReplicaState.LOADED)
+    replicas.lose(rows, reason="its worker does not run it any more")
 
 
 def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
@@ -152,7 +181,7 @@ def _write(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
     gone = NodeModel.objects.filter(
         pk__in=seen[Health.GONE], misses__gte=MISSES_AT_MOST, state=ReplicaState.LOADED
     )
-    replicas.remove(gone, reason="nobody answers at its address")
+    replicas.lose(gone, reason="nobody answers at its address")
 
 
 def _token(node: BackendNode) -> str:

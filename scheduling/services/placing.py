@@ -55,13 +55,28 @@ REFUSALS: dict[Refusal, type[DomainError]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What somebody wants."""
+
+    cause: Cause
+    node: BackendNode | None  # None: wherever it fits best
+    replaces: NodeModel | None  # what goes when the new one has come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
     job: LoadJob | None = None
     refusal: DomainError | None = None
 
 
 def place(
-    model_name: str, *, cause: Cause, by: str, now: datetime, node: BackendNode | None = None
+    model_name: str,
+    *,
+    cause: Cause,
+    by: str,
+    now: datetime,
+    node: BackendNode | None = None,
+    replaces: NodeModel | None = None,
 ) -> LoadJob:
     """Open the job for one more replica; a request joins a load that is under way.
 
@@ -70,31 +85,37 @@ def place(
     running = _joined(model_name, cause)
     if running is not None:
         return running
-    result = _decide(model_name, cause=cause, by=by, now=now, node=node)
+    want = _Asked(cause=cause, node=node, replaces=replaces)
+    result = _decide(model_name, want, by=by, now=now)
     if result.job is None:
         raise result.refusal or NoCapacity(f"{model_name} fits nowhere.")
     return result.job
 
 
 @transaction.atomic
-def _decide(
-    model_name: str, *, cause: Cause, by: str, now: datetime, node: BackendNode | None
-) -> _Result:
+def _decide(model_name: str, want: _Asked, *, by: str, now: datetime) -> _Result:
     # Waits, unlike a tick: a slot is decided on once, and a tick is over in a moment
     wait_lock(LockKey.RECONCILE)
-    running = _joined(model_name, cause)
+    running = _joined(model_name, want.cause)
     if running is not None:
         return _Result(job=running)
-    if cause == Cause.REQUEST and _serves(model_name):
+    if want.cause == Cause.REQUEST and _serves(model_name):
         return _Result(refusal=AlreadyServing(f"{model_name} is loaded."))
-    draft = deciding.begin(snapshot.take(), now=now, knobs=knobs(settings.CLUSTER))
+    draft = deciding.begin(snapshot.take(now=now), now=now, knobs=knobs(settings.CLUSTER))
     standing = draft.standings.get(model_name)
     if standing is None or not standing.model.defined:
         return _Result(refusal=NotFound(f"Nobody has defined how {model_name} is loaded."))
-    outcome = asked.one_more(draft, standing, cause=cause, node=node.pk if node else None)
+    outcome = asked.one_more(
+        draft,
+        standing,
+        cause=want.cause,
+        node=want.node.pk if want.node else None,
+        replaces=want.replaces.pk if want.replaces else None,
+    )
     intents.unload(draft.unload, by=by, now=now)
     jobs = intents.load(draft.place, by=by, now=now)
-    return _Result(job=jobs[0] if jobs else None, refusal=_refusal(outcome))
+    job = LoadJob.objects.get(pk=jobs[0]) if jobs else None
+    return _Result(job=job, refusal=_refusal(outcome))
 
 
 def _joined(model_name: str, cause: Cause) -> LoadJob | None:

@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
@@ -27,7 +28,7 @@ def reap(*, now: datetime) -> int:
     reserving.end_reported(now=now)
     found += reserving.mend()
     moving.finish(now=now)
-    _ring(now=now)
+    send_out(now=now)
     if found:
         log.info("stuck loads set right", extra={"found": found})
     return found
@@ -83,9 +84,14 @@ def _stop_orphans(*, now: datetime) -> int:
 
 
 @transaction.atomic
-def _ring(*, now: datetime) -> None:
-    """A bell that was lost costs a round; one too many finds nothing to do."""
-    for job_id in LoadJob.objects.due(now).order_by("due_at").values_list("pk", flat=True)[:MOST]:
-        after_commit("scheduling.run_job", job_id)
+def send_out(*, now: datetime) -> None:
+    """Ring for what is due, as far as there is room for it.
+
+    A bell that was lost costs a round; one too many finds nothing to do.
+    """
+    busy = LoadJob.objects.filter(state__in=HELD).count()
+    room = min(max(settings.CLUSTER.loads_at_once - busy, 0), MOST)
+    for job_id in LoadJob.objects.due(now).order_by("due_at", "pk").values_list("pk")[:room]:
+        after_commit("scheduling.run_job", *job_id)
     for replica_id in unloading.due(now=now)[:MOST]:
         after_commit("scheduling.stop_replica", str(replica_id))

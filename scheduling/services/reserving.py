@@ -28,17 +28,10 @@ def take(node_id: UUID, amount: int) -> bool:
     return capacity.reserve_vram(node_id, amount)
 
 
-def add(jobs: Sequence[LoadJob]) -> None:
-    """Count what jobs hold that were inserted in this same transaction.
-
-    For a plan, which has seen all open reservations under its lock: there is room.
-    """
-    holding = [job for job in jobs if job.reserved_vram]
-    if not holding:
-        return
-    _hold({job.node_id for job in holding})
-    with connection.cursor() as cursor:
-        cursor.execute(statements.RESERVE, {"ids": [job.pk for job in holding]})
+def hold(node_ids: set[UUID]) -> None:
+    """Lock nodes, in the order everybody does, before what jobs hold there changes."""
+    if node_ids:
+        list(facts.lockable().filter(pk__in=node_ids).order_by("pk").values_list("pk"))
 
 
 @transaction.atomic
@@ -48,7 +41,7 @@ def end(job_ids: Sequence[int], *, now: datetime) -> None:
     nodes = set(open_.values_list("node_id", flat=True))
     if not nodes:
         return
-    _hold(nodes)
+    hold(nodes)
     with connection.cursor() as cursor:
         cursor.execute(statements.END_RESERVATIONS, {"ids": list(job_ids), "now": now})
     for node_id in nodes:
@@ -67,7 +60,7 @@ def end_reported(*, now: datetime) -> int:
 @transaction.atomic
 def mend() -> int:
     """Set right what is not the sum of its jobs: left behind by an older version, or a fault."""
-    _hold({node_id for node_id, _ in _wrong()})
+    hold({node_id for node_id, _ in _wrong()})
     wrong = _wrong()  # again, now that nobody can change it
     for node_id, amount in wrong:
         BackendNode.objects.filter(pk=node_id).update(reserved_vram=amount)
@@ -79,7 +72,3 @@ def _wrong() -> list[tuple[UUID, int]]:
     with connection.cursor() as cursor:
         cursor.execute(statements.RESERVED)
         return [(node_id, int(amount)) for node_id, amount in cursor.fetchall()]
-
-
-def _hold(node_ids: set[UUID]) -> None:
-    list(facts.lockable().filter(pk__in=node_ids).order_by("pk").values_list("pk"))

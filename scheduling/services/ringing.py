@@ -1,4 +1,4 @@
-"""Somebody's wish changed: look at it now instead of at the next tick."""
+"""Something changed: look at it now instead of at the next tick."""
 
 from clustermgr.lib.queue import after_commit
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Q
+from django.db.models import Count, Exists, OuterRef, Q
 
 from clustermgr.lib.errors import InvalidInput
 from nodes.models import BackendNode, NodeModel, NodeTaint
@@ -127,13 +127,18 @@ def _replicas(names: Collection[str]) -> dict[str, dict[str, Any]]:
         .values("model_name")
         .annotate(
             actual=Count("pk", filter=Q(pk__in=serving.order_by().values("pk"))),
-            outdated=Count(
-                "pk", filter=Q(outdated_at__isnull=False) & ~Q(state=ReplicaState.UNLOADING)
-            ),
+            outdated=Count("pk", filter=_old() & ~Q(state=ReplicaState.UNLOADING)),
             unloading=Count("pk", filter=Q(state=ReplicaState.UNLOADING)),
         )
     )
     return {row.pop("model_name"): row for row in rows}
+
+
+def _old() -> Q:
+    """Of an older revision, whether it serves nobody or until another stands in for it."""
+    rolling = ModelLoadInfo.objects.filter(pk=OuterRef("model_name"), rolling_since__isnull=False)
+    another = rolling.exclude(config_revision=OuterRef("config_revision"))
+    return Q(outdated_at__isnull=False) | Q(Exists(another))
 
 
 def _loading(names: Collection[str]) -> Counter[str]:

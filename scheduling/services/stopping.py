@@ -1,6 +1,7 @@
 """Replicas nobody wants any more: loads are given up, processes stopped, each exactly."""
 
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -9,6 +10,20 @@ from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob
 from scheduling.services import jobs, unloading
+
+POLL = 0.1  # seconds
+
+
+def gone(model_name: str, *, node: UUID, within: timedelta) -> bool:
+    """Wait a moment until nothing of a model is left on a node; False when the time is up.
+
+    Call it outside any transaction: what others write would never be seen inside one.
+    """
+    rows = NodeModel.objects.filter(model_name=model_name, node=node)
+    until = time.monotonic() + within.total_seconds()
+    while (left := rows.exists()) and time.monotonic() < until:
+        time.sleep(POLL)
+    return not left
 
 
 @transaction.atomic

@@ -9,7 +9,7 @@ from scheduling.models import ModelLoadInfo, ModelSchedulingConfig
 
 
 def needed(candidates: Sequence[NodeModel]) -> set[UUID]:
-    """Those to keep until as many serve elsewhere as the rule's minimum says.
+    """Those that serve until as many others do, on nodes that stay, as the rule's minimum says.
 
     Three statements, however many replicas. A model without a definition can be loaded nowhere
     else, and one without a minimum need not be: both go.
@@ -17,17 +17,19 @@ def needed(candidates: Sequence[NodeModel]) -> set[UUID]:
     names = {replica.model_name for replica in candidates}
     rules = ModelSchedulingConfig.objects.filter(model_name__in=names, min_replicas__gt=0)
     minimum = dict(rules.values_list("model_name", "min_replicas"))
-    defined = ModelLoadInfo.objects.filter(pk__in=minimum)
-    revision = dict(defined.values_list("model_name", "config_revision"))
-    serving = NodeModel.objects.serving().filter(model_name__in=revision)
-    elsewhere = Counter(
-        name
-        for name, known in serving.values_list("model_name", "config_revision")
-        if known == revision[name]
-    )
+    defined = ModelLoadInfo.objects.in_bulk(minimum)
+    staying = NodeModel.objects.serving().filter(node__drain_requested_at=None)
+    rows = staying.filter(model_name__in=defined).values_list("model_name", "config_revision")
+    elsewhere = Counter(name for name, known in rows if _counts(defined[name], known))
     return {
         replica.pk
         for replica in candidates
-        if replica.model_name in revision
+        if replica.model_name in defined
+        and replica.outdated_at is None  # it serves nobody anyway
         and elsewhere[replica.model_name] < minimum[replica.model_name]
     }
+
+
+def _counts(model: ModelLoadInfo, revision: str) -> bool:
+    """While old replicas are replaced one by one, they serve as well as new ones."""
+    return model.rolling_since is not None or revision == model.config_revision

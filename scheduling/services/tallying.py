@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.db.models import Sum
 
@@ -127,21 +126,6 @@ def totals(
         (model, shadow): Counts(**dict[str, Any](zip(COUNTS, map(int, numbers), strict=True)))
         for model, shadow, *numbers in sums
     }
-
-
-def pressed(*, now: datetime) -> frozenset[str]:
-    """Models of which enough requests had to go elsewhere lately; one statement.
-
-    Events are counted by the minute: with a threshold above one, some may be a minute too old.
-    """
-    cluster = settings.CLUSTER
-    since = now - cluster.prefix_pressure_window
-    rows = RouteTally.objects.filter(
-        minute__gte=since - timedelta(minutes=1), pressed_at__gte=since, shadow=False
-    )
-    sums = rows.order_by().values("model_name").annotate(events=Sum("pressure"))
-    enough = sums.filter(events__gte=cluster.prefix_pressure_threshold)
-    return frozenset(enough.values_list("model_name", flat=True))
 
 
 def relieve(models: Iterable[str]) -> None:

@@ -15,7 +15,10 @@ from nodes.models import NodeModel
 from nodes.querysets import NodeModelQuerySet
 from nodes.services import announce, events, lifecycle, replicas
 from nodes.states import Liveness, ReplicaState
+from nodes.wire import loopback
 from scheduling import backoff
+from scheduling.models import ModelLoadInfo
+from scheduling.services import ringing
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +98,14 @@ def _stop(replica: NodeModel, *, gateway: NodeGateway) -> str:
         address=address,
         config_revision=replica.config_revision,
     )
-    return "" if answer.terminated else answer.error or UNCONFIRMED
+    if answer.terminated:
+        return ""
+    # Its key runs at another address by now: ours is gone, and that one is a stray. What is being
+    # stopped is not listed at all.
+    found = _find(replica, gateway=gateway)
+    if found and loopback(found) != loopback(address):
+        return ""
+    return answer.error or UNCONFIRMED
 
 
 def _find(replica: NodeModel, *, gateway: NodeGateway) -> str:
@@ -121,6 +131,7 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
         removed = replicas.remove(same, reason="unloaded")
         for row in removed:
             announce.capacity_changed(row.node_id)
+            _go_on_rolling(row)
             subject = row.process_key
             events.record(
                 "replica.unloaded",
@@ -130,6 +141,12 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
                 subject=subject,
             )
     return bool(removed)
+
+
+def _go_on_rolling(row: NodeModel) -> None:
+    """Where there was no room beside it, the new revision waits for this place."""
+    if ModelLoadInfo.objects.filter(pk=row.model_name, rolling_since__isnull=False).exists():
+        ringing.reconcile_soon()
 
 
 def _try_later(replica: NodeModel, error: str, *, now: datetime) -> None:

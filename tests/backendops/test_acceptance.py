@@ -45,7 +45,7 @@ def order(verb: Verb, backend: str, *played: PlayedNode) -> Operation:
 
 
 def state(operation: Operation) -> OperationState:
-    return summaries.summary(operation).state
+    return summaries.summary(operation, now=NOW).state
 
 
 def test_row_5_two_nodes_are_at_it_at_the_same_time(

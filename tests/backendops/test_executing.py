@@ -100,6 +100,35 @@ def test_row_83_a_reinstall_is_forced_and_counts_only_when_something_is_new(work
     assert only(operation).state == OpState.SUCCEEDED
 
 
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ("no gallery has a backend 'nope'", OpState.DEAD),
+        ("no gallery has a backend 'nope'; gallery g: timed out", OpState.FAILED),
+    ],
+)
+def test_what_no_gallery_has_is_a_dead_letter_at_once_unless_one_could_not_be_read(
+    work: Work, words: str, state: OpState
+) -> None:
+    with PlayedNode.called("gpu-1") as played:
+        played.refuse = words
+        operation = order(Verb.INSTALL, "nope", played)
+        work()
+    op = only(operation)
+    assert (op.state, op.attempts, op.last_error) == (state, 1, words)
+
+
+def test_an_event_tells_a_traceback_in_a_sentence_and_the_op_has_it_whole(work: Work) -> None:
+    words = "backend x exited:\nTraceback\n  File x\nImportError: no GPU"
+    with PlayedNode.called("gpu-1") as played:
+        played.refuse = words
+        operation = order(Verb.INSTALL, "llama-cpp", played)
+        work()
+    assert only(operation).last_error == words
+    told = ClusterEvent.objects.get(kind="op.failed").reason
+    assert told == "backend x exited: ImportError: no GPU"
+
+
 def test_row_18_an_upgrade_of_what_is_not_there_is_a_dead_letter_at_once(work: Work) -> None:
     with PlayedNode.called("gpu-1") as played:
         operation = order(Verb.UPGRADE, "llama-cpp", played)

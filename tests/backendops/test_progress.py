@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backendops import backoff
-from backendops.progress import Reading, aggregate, eta
+from backendops.progress import Reading, aggregate, eta, silence
 from backendops.states import OpState
 from clustermgr.lib.sizes import parse_size
+from tests.factories import NOW
 
 READINGS = st.builds(
     Reading,
@@ -72,3 +73,26 @@ def test_row_42_the_pause_doubles_from_30_seconds_to_15_minutes() -> None:
 def test_a_pause_is_anywhere_below_its_ceiling(attempts: int, jitter: float) -> None:
     pause = backoff.delay(attempts, jitter=jitter)
     assert backoff.SHORTEST <= pause <= backoff.ceiling(attempts)
+
+
+@pytest.mark.parametrize(
+    ("words", "may_pass"),
+    [
+        ("no gallery has a backend 'nope'", False),
+        ('no backend found with name "nope"', False),
+        ("no gallery has a backend 'nope'; gallery g: timed out", True),
+        ("disk full", True),
+        ("", True),
+    ],
+)
+def test_only_a_name_that_every_gallery_was_read_for_cannot_pass(
+    words: str, may_pass: bool
+) -> None:
+    assert backoff.can_pass(words) is may_pass
+
+
+def test_silence_is_told_after_ten_seconds_and_only_of_who_ever_spoke() -> None:
+    heard = NOW - timedelta(seconds=9)
+    assert silence(heard, now=NOW) is None
+    assert silence(heard, now=NOW + timedelta(seconds=1)) == timedelta(seconds=10)
+    assert silence(None, now=NOW) is None

@@ -6,7 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backendops.models import Operation, PendingBackendOp
+from backendops.progress import SILENT_AFTER
 from backendops.services import rollups
+from backendops.services.rollups import Rollup
 from backendops.services.summaries import summary
 from backendops.states import OpState, Verb
 from nodes.models import BackendNode
@@ -22,8 +24,13 @@ readings = st.fixed_dictionaries(
         "current_bytes": st.integers(0, 2**40),
         "total_bytes": st.one_of(st.just(0), st.integers(1, 2**40)),
         "rate": st.one_of(st.just(0.0), st.floats(0.001, 2**30)),
+        "progress_at": st.sampled_from([None, NOW, NOW - SILENT_AFTER, NOW - timedelta(hours=1)]),
     }
 )
+
+
+def rolled(operation: Operation) -> Rollup:
+    return rollups.rollups([operation], now=NOW)[operation.pk]
 
 
 @settings(
@@ -39,7 +46,7 @@ def test_numbers_alone_tell_the_same_as_reading_every_op(
     nodes = many_nodes(len(told))
     ops = [make_op(node, **columns) for node, columns in zip(nodes, told, strict=True)]
     operation = make_operation(*ops, progress_floor=floor)
-    short, long = rollups.rollup(operation), summary(operation)
+    short, long = rolled(operation), summary(operation, now=NOW)
     assert short.state == long.state
     assert {state: count for state, count in short.counts.items() if count} == long.counts
     assert short.percentage == pytest.approx(long.progress.percentage)
@@ -85,7 +92,7 @@ def test_live_are_those_under_way_and_failures_that_nobody_dismissed() -> None:
         acknowledged_at=NOW,
         acknowledged_by="ada",
     )
-    assert {roll.operation for roll in rollups.live()} == {running.pk, failed.pk}
+    assert {roll.operation for roll in rollups.live(now=NOW)} == {running.pk, failed.pk}
 
 
 def test_an_error_comes_with_the_name_of_the_first_node_that_failed() -> None:
@@ -93,4 +100,4 @@ def test_an_error_comes_with_the_name_of_the_first_node_that_failed() -> None:
         make_op(make_node(name), state=OpState.DEAD, last_error=f"{name} is full")
         for name in ("b", "a")
     ]
-    assert rollups.rollup(make_operation(*ops)).first_error == "a: a is full"
+    assert rolled(make_operation(*ops)).first_error == "a: a is full"

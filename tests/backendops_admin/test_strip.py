@@ -9,7 +9,7 @@ from backendops.presenting import strip, words
 from backendops.services import rollups
 from backendops.states import OpState, Verb
 from nodes.states import Liveness
-from tests.factories import make_node, make_op, make_operation
+from tests.factories import NOW, make_node, make_op, make_operation
 
 LIVE = reverse("admin:operations_live")
 PAGES = ("index", "nodes_backendnode_changelist", "nodes_clusterevent_changelist")
@@ -23,7 +23,7 @@ def make(state: OpState, backend: str = "llama-cpp", verb: Verb = Verb.INSTALL, 
 
 
 def shown() -> strip.Strip:
-    return strip.strip(rollups.live())
+    return strip.strip(rollups.live(now=NOW))
 
 
 @pytest.mark.django_db
@@ -77,7 +77,7 @@ def test_row_76_what_was_cancelled_is_not_announced_as_done() -> None:
     make(OpState.CANCELLED)
     assert shown() == strip.Strip()
     operation = make(OpState.CANCELLED, "b")
-    assert "cancelled" in words.headline(rollups.rollup(operation))
+    assert "cancelled" in words.headline(rollups.rollups([operation], now=NOW)[operation.pk])
 
 
 @pytest.mark.django_db

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustermgr.lib.errors import InvalidInput
-from clustermgr.lib.text import UNSAFE, checked, readable
+from clustermgr.lib.text import UNSAFE, checked, readable, sentence
 
 
 @given(st.text(st.characters()), st.integers(8, 100))
@@ -37,3 +37,26 @@ def test_what_is_checked_is_never_changed_and_never_too_long(text: str, limit: i
 def test_the_short_way_lets_nothing_through(text: str) -> None:
     with pytest.raises(InvalidInput):
         checked(text, field="name", limit=9)
+
+
+def test_a_traceback_becomes_what_failed_and_its_last_line() -> None:
+    words = (
+        "backend x exited with code 1; its last words:\n"
+        "Traceback (most recent call last):\n"
+        '  File "run.py", line 3\n'
+        "ImportError: no such accelerator\n"
+        "    at exit\n"
+    )
+    told = "backend x exited with code 1; its last words: ImportError: no such accelerator"
+    assert sentence(words, limit=99) == told
+
+
+@given(st.text(st.characters()), st.integers(8, 100))
+def test_a_sentence_is_one_line_and_short_enough(text: str, limit: int) -> None:
+    told = sentence(text, limit=limit)
+    assert "\n" not in told
+    assert len(told) <= limit
+
+
+def test_words_on_one_line_stay_as_they_are() -> None:
+    assert sentence("disk full: 3 MB left", limit=99) == "disk full: 3 MB left"

@@ -101,7 +101,8 @@ class Stage:
     @property
     def hasty(self) -> NodeGateway:
         """A manager that waits a moment only."""
-        cluster = replace(self.gateway.cluster, running_timeout=timedelta(milliseconds=300))
+        moment = timedelta(milliseconds=300)
+        cluster = replace(self.gateway.cluster, running_timeout=moment, stop_timeout=moment)
         return NodeGateway(self.gateway.bus, cluster=cluster)
 
     def executor(self) -> Hands:

@@ -1,3 +1,4 @@
+import json
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -7,12 +8,14 @@ from django.db import connection
 
 from nodes.models import ClusterEvent, NodeModel
 from nodes.states import Liveness, ReplicaState
+from nodes.wire.subjects import CANCEL
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.services import jobs, loading
 from scheduling.states import JobState
 from tests.contract_worker.ours import until
 from tests.factories import make_model, make_node
 from tests.loading.conftest import Stage, begin
+from tests.scripted import ScriptedWorker
 
 GIB = 2**30
 
@@ -161,6 +164,26 @@ def test_a_cancelled_load_ends_with_exactly_its_process(stage: Stage) -> None:
     assert running.result(30)
     assert stage.fresh(job).state == JobState.CANCELLED
     assert NodeModel.objects.exclude(pk=row.pk).get() == other
+
+
+def test_an_install_that_nobody_wants_any_more_is_called_off(stage: Stage) -> None:
+    job = stage.job(stage.model("llama"))
+    assert jobs.cancel(job, "not yet begun", now=stage.clock())
+    assert stage.rung("scheduling.cancel_install") == []
+    job = stage.job(stage.model("qwen"))
+    claimed = jobs.claim(job.pk, by="us", now=stage.clock())
+    assert claimed is not None
+    assert jobs.cancel(stage.fresh(job), "ada changed her mind", now=stage.clock(), by="ada")
+    op_id = f"load-{job.pk}-1"
+    assert stage.rung("scheduling.cancel_install") == [[str(stage.node.pk), op_id]]
+    with ScriptedWorker() as worker:
+        worker.answers(CANCEL, b'{"cancelled":true}')
+        loading.cancel_install(worker.node_id, op_id=op_id, gateway=stage.gateway)
+        assert json.loads(worker.payload()) == {"op_id": op_id}
+    stranger = make_node("localai")  # hears no such thing: that is no reason to doubt it
+    loading.cancel_install(stranger.pk, op_id=op_id, gateway=stage.gateway)
+    stranger.refresh_from_db()
+    assert stranger.liveness == Liveness.HEALTHY
 
 
 def test_more_loads_than_allowed_at_once_wait_their_turn(

@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -62,28 +63,51 @@ def test_a_fresh_confirmation_is_not_written_again(stage: Stage) -> None:
     assert replica.last_confirmed_at == before
 
 
-def test_a_killed_backend_is_missed_twice_and_then_forgotten(stage: Stage) -> None:
+@pytest.mark.parametrize("in_flight", [0, 1])
+def test_a_killed_backend_whose_port_refuses_is_forgotten_at_the_first_look(
+    stage: Stage, in_flight: int
+) -> None:
+    stage.loaded()
+    NodeModel.objects.update(in_flight=in_flight)
+    kill_backends(stage)
+    stage.queued.clear()
+    look(stage, seconds=10)
+    assert not NodeModel.objects.exists()
+    assert stage.rung("scheduling.reconcile") == [[]]
+
+
+def test_one_that_is_not_listed_but_whose_port_is_taken_is_missed_twice(stage: Stage) -> None:
     replica = stage.loaded()
     kill_backends(stage)
-    look(stage, seconds=30)
-    replica.refresh_from_db()
-    assert replica.misses == 1
-    look(stage)  # another process looks at the same time
-    replica.refresh_from_db()
-    assert replica.misses == 1
-    look(stage, seconds=30)
-    assert not NodeModel.objects.exists()
+    with somebody_listening():
+        look(stage, seconds=10)
+        replica.refresh_from_db()
+        assert replica.misses == 1
+        look(stage)  # another process looks at the same time
+        replica.refresh_from_db()
+        assert replica.misses == 1
+        look(stage, seconds=10)
+        assert not NodeModel.objects.exists()
 
 
 def test_one_with_requests_needs_a_third_miss(stage: Stage) -> None:
     stage.loaded()
     NodeModel.objects.update(in_flight=1)
     kill_backends(stage)
-    look(stage, seconds=30)
-    look(stage, seconds=30)
-    assert NodeModel.objects.get().misses == 2
-    look(stage, seconds=30)
-    assert not NodeModel.objects.exists()
+    with somebody_listening():
+        look(stage, seconds=10)
+        look(stage, seconds=10)
+        assert NodeModel.objects.get().misses == 2
+        look(stage, seconds=10)
+        assert not NodeModel.objects.exists()
+
+
+@contextmanager
+def somebody_listening() -> Iterator[None]:
+    """Where the replica was, a stranger takes connections."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        NodeModel.objects.update(address=f"127.0.0.1:{stranger.getsockname()[1]}")
+        yield
 
 
 def test_one_that_is_being_unloaded_or_loaded_is_none_of_this(stage: Stage) -> None:

@@ -9,9 +9,12 @@ from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import draining
 from nodes.states import Liveness, ReplicaState
 from scheduling import backoff
-from scheduling.services import unloading
+from scheduling.models import StrayProcess
+from scheduling.services import observing, unloading
+from tests.contract_worker.ours import until
 from tests.factories import make_node, make_replica, make_rule
 from tests.loading.conftest import Stage
+from tests.loading.test_observing import frozen
 
 
 def stop(stage: Stage, replica: NodeModel) -> bool:
@@ -51,24 +54,33 @@ def test_a_busy_replica_is_not_unloaded_and_the_refusal_counts(stage: Stage) -> 
 
 def test_a_stop_that_is_not_confirmed_is_tried_again_and_keeps_its_slot(stage: Stage) -> None:
     replica = stage.loaded()
-    address = replica.address
+    unloading.unload_now(replica, by="ada", now=stage.clock())
+    with frozen(stage):
+        for attempt, pause in ((1, 2), (2, 4), (3, 8)):
+            now = stage.clock()
+            assert not unloading.stop(replica.pk, gateway=stage.hasty, clock=stage.clock)
+            replica.refresh_from_db()
+            assert (replica.state, replica.cleanup_attempts) == (ReplicaState.UNLOADING, attempt)
+            assert replica.cleanup_error
+            assert replica.cleanup_next_retry_at is not None
+            assert timedelta(0) <= replica.cleanup_next_retry_at - now - timedelta(seconds=pause)
+            assert unloading.due(now=stage.clock()) == []
+            stage.clock.passes(seconds=pause + 1)
+            assert unloading.due(now=stage.clock()) == [replica.pk]
+    until(lambda: stop(stage, replica) or not NodeModel.objects.exists())
+    assert stage.running() == set()
+
+
+def test_one_whose_slot_runs_another_process_by_now_is_gone_and_that_one_a_stray(
+    stage: Stage,
+) -> None:
+    replica = stage.loaded()
     NodeModel.objects.update(address="localhost:9")  # another process than the one we know
     unloading.unload_now(replica, by="ada", now=stage.clock())
-    for attempt, pause in ((1, 2), (2, 4), (3, 8)):
-        now = stage.clock()
-        assert not stop(stage, replica)
-        replica.refresh_from_db()
-        assert (replica.state, replica.cleanup_attempts) == (ReplicaState.UNLOADING, attempt)
-        assert "mismatch" in replica.cleanup_error
-        assert replica.cleanup_next_retry_at is not None
-        assert timedelta(0) <= replica.cleanup_next_retry_at - now - timedelta(seconds=pause)
-        assert unloading.due(now=stage.clock()) == []
-        stage.clock.passes(seconds=pause + 1)
-        assert unloading.due(now=stage.clock()) == [replica.pk]
-    assert stage.running() == {"llama#0"}
-    NodeModel.objects.update(address=address)
     assert stop(stage, replica)
-    assert stage.running() == set()
+    assert stage.running() == {"llama#0"}
+    observing.observe(gateway=stage.gateway, clock=stage.clock)
+    assert StrayProcess.objects.get().model_name == "llama"
 
 
 def test_the_pause_between_stops_has_a_bound() -> None:

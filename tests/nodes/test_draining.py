@@ -72,6 +72,42 @@ def test_a_replica_that_somebody_still_needs_is_kept_until_the_deadline(
     assert replica.state == ReplicaState.UNLOADING
 
 
+def test_what_is_needed_serves_on_and_is_withdrawn_only_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = make_node()
+    needed, busy = make_replica(node), make_replica(node, index=1, in_flight=1)
+    wanted = {needed.pk}
+    monkeypatch.setattr(draining, "_keepers", {})
+    draining.ask_before_stopping(lambda rows: {row.pk for row in rows} & wanted)
+    order(node)
+    assert NodeModel.objects.serving().get() == needed
+    busy.refresh_from_db()
+    assert (busy.state, busy.withdrawn_at) == (ReplicaState.LOADED, NOW)
+    NodeModel.objects.filter(pk=needed.pk).update(in_flight=1)
+    wanted.clear()
+    draining.finish_drains(now=LATER)
+    needed.refresh_from_db()
+    assert (needed.state, needed.withdrawn_at) == (ReplicaState.LOADED, LATER)
+    wanted.add(needed.pk)  # who was withdrawn is not called back by a rule that changes its mind
+    NodeModel.objects.update(in_flight=0)
+    draining.finish_drains(now=LATER)
+    assert set(NodeModel.objects.values_list("state", flat=True)) == {ReplicaState.UNLOADING}
+
+
+def test_a_worker_that_is_stopping_gets_no_new_requests_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = make_node()
+    make_replica(node)
+    monkeypatch.setattr(draining, "_keepers", {})
+    draining.ask_before_stopping(lambda rows: {row.pk for row in rows})
+    draining.worker_drain(node, now=NOW)
+    assert not NodeModel.objects.serving().exists()
+    draining.worker_resume(node, now=LATER)
+    assert NodeModel.objects.serving().exists()
+
+
 def test_a_resumed_node_serves_with_what_was_not_stopped_yet() -> None:
     node = make_node()
     make_replica(node), make_replica(node, index=1, in_flight=1)

@@ -1,10 +1,12 @@
 """What hypothesis may make up about clusters."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
+from nodes.builds import Offer
 from nodes.states import Liveness, NodeType, ReplicaState, TaintEffect
 from nodes.taints import Taint
 from scheduling.planning.views import (
@@ -21,8 +23,8 @@ from tests.planning.made import GIB, NOW, ident, job, model, node, replica
 MODELS = ("llama", "qwen", "phi", "bert")
 SELECTORS = ("", "", "", "", "tier=fast", "tier in (fast,slow)", "!spot", "no=where", "tier=(")
 SIZES = (8 * GIB, 8 * GIB, 2 * GIB, 16 * GIB, None)
-LONG_AGO = NOW - timedelta(hours=1)
-moments = st.sampled_from([LONG_AGO, LONG_AGO, NOW - timedelta(seconds=10), NOW, None])
+AGES = (timedelta(hours=1), timedelta(hours=1), timedelta(seconds=10), timedelta(0))
+moments = st.sampled_from([(NOW - age).timestamp() for age in AGES])
 
 
 def mostly(usual: Any, *others: Any) -> Any:
@@ -51,6 +53,9 @@ def nodes(draw: st.DrawFn, name: str) -> NodeView:
         vram_budget=draw(mostly(0, min(total, 4 * GIB))),
         total_disk=draw(st.sampled_from([0, 100 * GIB])),
         available_disk=draw(st.sampled_from([90 * GIB, 90 * GIB, 5 * GIB, 0])),
+        total_ram=draw(st.sampled_from([0, 64 * GIB])),
+        available_ram=draw(st.sampled_from([4 * GIB, 32 * GIB])),
+        capability=draw(mostly("nvidia-cuda-12", "amd", "")),
         labels=draw(st.sampled_from([{}, {"tier": "fast"}, {"tier": "slow"}, {"spot": "1"}])),
         taints=draw(mostly((), (taint,))),
     )
@@ -83,6 +88,7 @@ def models(draw: st.DrawFn, name: str) -> ModelView:
         vram_bytes=draw(st.sampled_from(SIZES)),
         group=draw(st.sampled_from(["", "big"])),
         retry_at=draw(mostly(None, NOW + timedelta(seconds=30))),
+        rolling=draw(mostly(0, 1, 2, 3, 4)),
         rule=draw(rules()) if draw(mostly(True, False)) else None,
     )
 
@@ -95,11 +101,11 @@ def replicas(draw: st.DrawFn, on: NodeView, name: str, slot: int) -> ReplicaView
         slot,
         state=draw(mostly(ReplicaState.LOADED, *ReplicaState)),
         in_flight=draw(st.sampled_from([0, 0, 1, 3])),
-        last_used=draw(moments),
-        created_at=NOW - timedelta(hours=2),
+        used=draw(moments),
         revision=draw(mostly("r1", "r2", "")),
         suspect_since=draw(rarely),
         outdated_at=draw(rarely),
+        withdrawn_at=draw(rarely),
     )
 
 
@@ -107,6 +113,16 @@ def slots_of(on: NodeView) -> Any:
     """Some of a node's slots; a limit that was lowered leaves some above it."""
     every = [(name, slot) for name in MODELS for slot in range(on.slots + 1)]
     return st.lists(st.sampled_from(every), max_size=5, unique=True)
+
+
+@st.composite
+def offers(draw: st.DrawFn, fleet: list[NodeView]) -> dict[str, Offer]:
+    """Now and then the one backend of all models is not for every node."""
+    if draw(mostly(True, False)):
+        return {}
+    some = st.frozensets(st.sampled_from([one.id for one in fleet]))
+    builds = st.sampled_from([frozenset[str](), frozenset({"nvidia"})])
+    return {"reference": Offer(installed=draw(some), told=draw(some), builds=draw(builds))}
 
 
 @st.composite
@@ -134,7 +150,11 @@ def clusters(draw: st.DrawFn) -> ClusterView:
                 )
     known = [draw(models(name)) for name in MODELS if draw(mostly(True, False))]
     return ClusterView(
-        nodes=tuple(fleet), models=tuple(known), replicas=tuple(rows), jobs=tuple(jobs)
+        nodes=tuple(fleet),
+        models=tuple(known),
+        replicas=tuple(rows),
+        jobs=tuple(jobs),
+        offers=draw(offers(fleet)),
     )
 
 
@@ -144,7 +164,8 @@ def shuffled(view: ClusterView, seed: Any) -> ClusterView:
     def mixed(rows: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(sorted(rows, key=lambda row: ident(seed, repr(row))))
 
-    return ClusterView(
+    return replace(
+        view,
         nodes=mixed(view.nodes),
         models=mixed(view.models),
         replicas=mixed(view.replicas),

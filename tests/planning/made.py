@@ -1,9 +1,12 @@
 """Clusters made of views: no rows, no database."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from nodes.builds import Offer
 from nodes.states import ReplicaState
 from scheduling.planning import deciding
 from scheduling.planning.plans import Plan
@@ -44,7 +47,7 @@ def replica(on: NodeView, model: str = "llama", slot: int = 0, **changes: Any) -
         "node": on.id,
         "model": model,
         "slot": slot,
-        "last_used": NOW,
+        "used": NOW.timestamp(),
         "revision": "r1",
     }
     return ReplicaView(**{**values, **changes})
@@ -69,9 +72,14 @@ def cluster(
     models: list[ModelView],
     replicas: list[ReplicaView] | None = None,
     jobs: list[JobView] | None = None,
+    offers: Mapping[str, Offer] | None = None,
 ) -> ClusterView:
     return ClusterView(
-        nodes=nodes, models=tuple(models), replicas=tuple(replicas or ()), jobs=tuple(jobs or ())
+        nodes=nodes,
+        models=tuple(models),
+        replicas=tuple(replicas or ()),
+        jobs=tuple(jobs or ()),
+        offers=offers or {},
     )
 
 
@@ -82,9 +90,13 @@ def plan(view: ClusterView, **changes: Any) -> Plan:
 def carried_out(view: ClusterView, done: Plan) -> ClusterView:
     """The view right after a plan was written: jobs open, leavers leaving, nothing finished."""
     leaving = {one.replica for one in done.unload}
+    retired = {one.replica for one in done.retire}
     names = {one.id: one for one in view.nodes}
     rows = [
-        row._replace(state=ReplicaState.UNLOADING) if row.id in leaving else row
+        row._replace(
+            state=ReplicaState.UNLOADING if row.id in leaving else row.state,
+            outdated_at=NOW if row.id in retired else row.outdated_at,
+        )
         for row in view.replicas
     ]
     jobs = list(view.jobs)
@@ -103,4 +115,8 @@ def carried_out(view: ClusterView, done: Plan) -> ClusterView:
                 reserved_vram=one.vram,
             )
         )
-    return ClusterView(nodes=view.nodes, models=view.models, replicas=tuple(rows), jobs=tuple(jobs))
+    cancelled = {one.job for one in done.cancel}
+    given_up = {(one.node, one.model, one.slot) for one in jobs if one.id in cancelled}
+    rows = [row for row in rows if (row.node, row.model, row.slot) not in given_up]
+    left = tuple(one for one in jobs if one.id not in cancelled)
+    return replace(view, replicas=tuple(rows), jobs=left)

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
+from nodes.builds import Offer
 from nodes.states import Liveness, ReplicaState, TaintEffect
 from nodes.taints import Taint
 from scheduling.planning.plans import Plan
+from scheduling.planning.views import RuleView
 from scheduling.states import Cause, Strategy
 from tests.planning.made import GIB, NOW, cluster, job, model, node, plan, replica, wanted
 
-LONG_AGO = NOW - timedelta(hours=1)
+LONG_AGO = (NOW - timedelta(hours=1)).timestamp()
 
 
 def where(done: Plan) -> list[str]:
@@ -155,9 +157,9 @@ def test_a_burst_respects_the_maximum_and_is_no_news_when_there_is_no_room() -> 
 def test_idle_replicas_leave_down_to_the_minimum_the_worst_first() -> None:
     nodes = [node("a", slots=2), node("b", cordoned_at=NOW)]
     rows = [
-        replica(nodes[0], last_used=LONG_AGO),
-        replica(nodes[0], slot=1, last_used=LONG_AGO),
-        replica(nodes[1], last_used=LONG_AGO),
+        replica(nodes[0], used=LONG_AGO),
+        replica(nodes[0], slot=1, used=LONG_AGO),
+        replica(nodes[1], used=LONG_AGO),
     ]
     done = plan(cluster(*nodes, models=[model(rule=wanted(1))], replicas=rows))
     assert gone(done) == [("b", 0, Cause.IDLE), ("a", 1, Cause.IDLE)]
@@ -165,7 +167,7 @@ def test_idle_replicas_leave_down_to_the_minimum_the_worst_first() -> None:
 
 def test_nobody_asks_for_it_any_more_and_zero_is_enough() -> None:
     on = node()
-    rows = [replica(on, last_used=LONG_AGO)]
+    rows = [replica(on, used=LONG_AGO)]
     models = [model(rule=wanted(0, max_replicas=2))]
     assert gone(plan(cluster(on, models=models, replicas=rows))) == [("gpu-1", 0, Cause.IDLE)]
     unmanaged = [model(rule=wanted(0))]
@@ -175,15 +177,15 @@ def test_nobody_asks_for_it_any_more_and_zero_is_enough() -> None:
 def test_the_last_idle_one_beside_busy_ones_stays() -> None:
     nodes = [node("a"), node("b")]
     rows = [
-        replica(nodes[0], in_flight=1, last_used=LONG_AGO),
-        replica(nodes[1], last_used=LONG_AGO),
+        replica(nodes[0], in_flight=1, used=LONG_AGO),
+        replica(nodes[1], used=LONG_AGO),
     ]
     assert plan(cluster(*nodes, models=[model(rule=wanted(1))], replicas=rows)).unload == ()
 
 
 def test_pinned_replicas_do_not_leave_for_idleness() -> None:
     on = node(slots=2)
-    rows = [replica(on, last_used=LONG_AGO), replica(on, slot=1, last_used=LONG_AGO)]
+    rows = [replica(on, used=LONG_AGO), replica(on, slot=1, used=LONG_AGO)]
     rule = wanted(1, pinned=True)
     assert plan(cluster(on, models=[model(rule=rule)], replicas=rows)).unload == ()
 
@@ -253,9 +255,9 @@ def test_eviction_sends_away_the_fewest_and_the_longest_unused() -> None:
     crowded, roomy = node("a", available_vram=0), node("b", available_vram=0)
     small, big = model("small", vram_bytes=4 * GIB), model("big", vram_bytes=20 * GIB)
     rows = [
-        replica(crowded, "small", last_used=LONG_AGO),
-        replica(crowded, "big", last_used=LONG_AGO),
-        replica(roomy, "big", last_used=NOW),
+        replica(crowded, "small", used=LONG_AGO),
+        replica(crowded, "big", used=LONG_AGO),
+        replica(roomy, "big", used=NOW.timestamp()),
     ]
     hungry = model(rule=wanted(1), vram_bytes=8 * GIB)
     done = plan(cluster(crowded, roomy, models=[hungry, small, big], replicas=rows))
@@ -284,3 +286,62 @@ def test_a_lowered_limit_gives_no_slot_away_while_too_many_run() -> None:
     on = node(slots=1)
     rows = [replica(on, slot=3)]
     assert plan(cluster(on, models=[model(rule=wanted(2))], replicas=rows)).place == ()
+
+
+def test_a_node_without_gpu_takes_it_into_its_ram_and_only_when_no_gpu_can() -> None:
+    plain = node("cpu", total_vram=0, available_vram=0, total_ram=64 * GIB, available_ram=60 * GIB)
+    busy, other = node("gpu"), model("other")
+    models = [model(vram_bytes=8 * GIB, rule=wanted(2)), other]
+    rows = [replica(busy, "other", in_flight=2)]
+    assert where(plan(cluster(plain, busy, models=models, replicas=rows))) == ["gpu", "cpu"]
+
+
+def test_eviction_makes_room_in_ram_where_there_is_no_gpu() -> None:
+    on = node("cpu", total_vram=0, available_vram=0, total_ram=64 * GIB, available_ram=2 * GIB)
+    idle = model("idle", vram_bytes=8 * GIB)
+    models = [model(vram_bytes=8 * GIB, rule=wanted(1)), idle]
+    done = plan(cluster(on, models=models, replicas=[replica(on, "idle", used=LONG_AGO)]))
+    assert gone(done) == [("cpu", 0, Cause.EVICTED)]
+
+
+def test_a_second_replica_needs_no_second_copy_of_the_files() -> None:
+    on = node(slots=2, total_disk=100 * GIB, available_disk=5 * GIB)
+    models = [model(size_bytes=40 * GIB, rule=wanted(2))]
+    assert where(plan(cluster(on, models=models, replicas=[replica(on)]))) == ["gpu-1"]
+
+
+def test_one_on_every_node_tells_of_a_node_where_its_backend_cannot_come() -> None:
+    able, unable = node("a"), node("b")
+    here, both = frozenset({able.id}), frozenset({able.id, unable.id})
+    offers = {"reference": Offer(installed=here, told=both, builds=frozenset())}
+    spread = RuleView(spread_all=True)
+    done = plan(cluster(able, unable, models=[model(rule=spread)], offers=offers))
+    assert where(done) == ["a"]
+    assert done.starved[0].smallest_fix == "install the backend reference on b"
+
+
+def test_draining_at_the_maximum_lets_the_old_one_go_first() -> None:
+    leaving, staying, free = node("a", drain_requested_at=NOW), node("b"), node("c")
+    models = [model(rule=wanted(2, max_replicas=2))]
+    rows = [replica(leaving), replica(staying)]
+    done = plan(cluster(leaving, staying, free, models=models, replicas=rows))
+    assert gone(done) == [("a", 0, Cause.DRAIN)]
+    assert [(one.node_name, one.cause) for one in done.place] == [("c", Cause.DRAIN)]
+
+
+def test_at_the_maximum_the_next_old_one_stays_while_a_replacement_loads() -> None:
+    nodes = [node(name) for name in "abc"]
+    models = [model(revision="r2", rule=wanted(3, max_replicas=3))]
+    rows = [replica(nodes[0]), replica(nodes[1])]
+    loading = [job(nodes[2], revision="r2")]
+    done = plan(cluster(*nodes, models=models, replicas=rows, jobs=loading))
+    assert (done.place, done.unload) == ((), ())
+    assert "One after the other" in done.held[0].reason
+
+
+def test_who_answers_requests_is_not_stopped_for_its_replacement() -> None:
+    on, other = node("a"), node("b")
+    models = [model(revision="r2", rule=wanted(1, max_replicas=1))]
+    done = plan(cluster(on, other, models=models, replicas=[replica(on, in_flight=1)]))
+    assert (done.place, done.unload) == ((), ())
+    assert "answer requests" in done.held[0].reason

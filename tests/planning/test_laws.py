@@ -52,12 +52,68 @@ def test_no_node_gets_more_replicas_of_a_model_than_it_has_slots(view: ClusterVi
         assert number <= max(slots[node], before[node, model])
 
 
+def running(view: ClusterView) -> Counter[str]:
+    """What runs where somebody answers, of whatever revision, or loads; who leaves is left out."""
+    answering = {n.id for n in view.nodes if n.approved_at and n.liveness == Liveness.HEALTHY}
+    doubtful = {row.id for row in view.replicas if row.suspect_since is not None}
+    models = {model.name: model for model in view.models}
+    found = Counter(
+        row.model
+        for row in view.replicas
+        if row.state == ReplicaState.LOADED and row.node in answering and row.id not in doubtful
+    )
+    draining = {node.id for node in view.nodes if node.drain_requested_at}
+    for one in view.jobs:
+        known = models.get(one.model)
+        current = known is not None and known.revision == one.revision
+        found[one.model] += one.active and current and one.node in answering - draining
+    return found
+
+
 @law
-def test_nothing_is_placed_above_the_maximum(view: ClusterView) -> None:
-    before = standings(view)
-    for model, number in placed(plan(view)).items():
+def test_nothing_is_placed_above_the_maximum_and_no_replacement_either(view: ClusterView) -> None:
+    done = plan(view)
+    before, after = standings(view), running(carried_out(view, done))
+    for model in placed(done):
         limit = before[model].rule.max_replicas
-        assert not limit or before[model].have + number <= limit
+        assert not limit or after[model] <= limit
+
+
+@law
+def test_where_the_maximum_allows_two_a_replacement_never_takes_the_last_one(
+    view: ClusterView,
+) -> None:
+    done = plan(view)
+    gone = {one.replica for one in done.unload}
+    for standing in standings(view).values():
+        if standing.rule.max_replicas < 2 or not standing.rule.min_replicas:
+            continue
+        there = [*standing.serving, *standing.old]
+        left = [row for row in there if row.id not in gone]
+        assert len(left) >= min(len(there), 1) or len(there) == 1
+
+
+@law
+def test_loads_are_given_up_above_the_maximum_and_never_below_the_minimum(
+    view: ClusterView,
+) -> None:
+    before, jobs = standings(view), {one.id: one for one in view.jobs}
+    done = plan(view)
+    for model, number in Counter(one.model for one in done.cancel).items():
+        standing = before[model]
+        assert standing.running - number >= standing.rule.max_replicas > 0
+        assert standing.have - number >= standing.rule.min_replicas
+    assert all(jobs[one.job].active for one in done.cancel)
+
+
+@law
+def test_nothing_lands_where_its_backend_cannot_come(view: ClusterView) -> None:
+    nodes = {node.id: node for node in view.nodes}
+    for one in plan(view).place:
+        offer, node = view.offers.get("reference"), nodes[one.node]
+        if offer is not None and node.id not in offer.installed and node.id in offer.told:
+            assert "nvidia" in offer.builds
+            assert node.capability.startswith("nvidia")
 
 
 @law
@@ -67,6 +123,24 @@ def test_the_plan_itself_takes_no_model_below_its_floor(view: ClusterView) -> No
         left = [row for row in standing.serving if row.id not in gone]
         if len(left) < len(standing.serving) and not standing.rule.spread_all:
             assert len(left) >= standing.rule.min_replicas
+
+
+@law
+def test_while_old_ones_are_replaced_no_fewer_serve_than_before_but_for_one_without_room(
+    view: ClusterView,
+) -> None:
+    before, done = standings(view), plan(view)
+    leavers = (*done.unload, *done.retire)
+    for name, standing in before.items():
+        rule = standing.rule
+        serving = {row.id for row in (*standing.serving, *standing.old)}
+        goal = max(rule.min_replicas, standing.model.rolling)
+        goal = min(goal, rule.max_replicas) if rule.max_replicas else goal
+        gone = [one for one in leavers if one.model == name and one.replica in serving]
+        if standing.old and not rule.spread_all:
+            gaps = sum(one.gap for one in gone)
+            assert not gaps or len(gone) == 1
+            assert len(serving) - len(gone) >= min(goal, len(serving)) - gaps
 
 
 @law
@@ -95,22 +169,25 @@ def test_nothing_lands_on_a_node_that_is_closed_or_not_meant(view: ClusterView) 
 @law
 def test_memory_and_disk_are_never_promised_twice(view: ClusterView) -> None:
     done = plan(view)
-    vram: defaultdict[Any, int] = defaultdict(int)
+    memory: defaultdict[Any, int] = defaultdict(int)
     disk: defaultdict[Any, int] = defaultdict(int)
     models = {model.name: model for model in view.models}
+    there = {(row.node, row.model) for row in view.replicas}
     for one in view.jobs:
-        vram[one.node] += one.reserved_vram if one.reservation_ended_at is None else 0
+        memory[one.node] += one.reserved_vram if one.reservation_ended_at is None else 0
         known = models.get(one.model)
         disk[one.node] += (known.size_bytes or 0) if known and one.active else 0
     nodes = {node.id: node for node in view.nodes}
     for place in done.place:
-        vram[place.node] += place.vram
-        disk[place.node] += models[place.model].size_bytes or 0
         node = nodes[place.node]
+        memory[node.id] += place.vram
+        if (node.id, place.model) not in there:  # files that are there are not fetched again
+            there.add((node.id, place.model))
+            disk[node.id] += models[place.model].size_bytes or 0
+            assert not node.total_disk or disk[node.id] <= node.available_disk
         if place.vram:
-            assert vram[place.node] <= node.available_vram
-        if node.total_disk:
-            assert disk[place.node] <= node.available_disk
+            free = node.available_vram if node.total_vram else node.available_ram
+            assert memory[node.id] <= free
 
 
 @law
@@ -118,6 +195,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(view: ClusterView) -> 
     again = plan(carried_out(view, plan(view)))
     assert again.place == ()
     assert again.unload == ()
+    assert again.retire == ()
 
 
 @settings(max_examples=150, deadline=None)
@@ -160,7 +238,10 @@ def test_the_laws_are_tried_on_clusters_where_something_happens() -> None:
         done = plan(view)
         causes.update(f"place: {one.cause}" for one in done.place)
         causes.update(f"unload: {one.cause}" for one in done.unload)
+        causes.update("cancel" for _ in done.cancel)
+        causes.update("in words" for one in done.place if "max_replicas" in one.summary)
 
     look()
+    assert {"cancel", "in words", "unload: drain"} <= causes
     assert {"place: floor", "place: spread", "place: burst", "place: replace"} <= causes
     assert {"unload: replace", "unload: idle", "unload: ceiling", "unload: evicted"} <= causes

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
+from scheduling import snapshot
 from scheduling.models import RouteTally
 from scheduling.prefixes.selecting import Load, Wish
 from scheduling.services import tallying
 from scheduling.services.tallying import Counts, Tallies
-from tests.factories import NOW
+from tests.factories import NOW, make_rule
 from tests.prefixes.naive import seat
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -95,20 +96,19 @@ def test_what_cannot_be_written_is_kept() -> None:
     }
 
 
-def test_enough_pressure_within_the_window_is_told(
-    settings: Any, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
+def test_enough_pressure_within_the_window_is_told(settings: Any) -> None:
+    for name in ("edge", "late", "twice", "shadowed", "calm"):
+        make_rule(name)
     tally("edge", ago(seconds=90), pressure=1, pressed_at=ago(minutes=1))
     tally("late", ago(seconds=90), pressure=1, pressed_at=ago(seconds=61))
     tally("twice", pressure=2, pressed_at=NOW)
     tally("shadowed", pressure=9, pressed_at=NOW, shadow=True)
     tally("calm", hits=9)
-    with django_assert_num_queries(1):
-        assert tallying.pressed(now=NOW) == {"edge", "twice"}
+    assert snapshot.take(now=NOW).pressed == {"edge", "twice"}
     settings.CLUSTER = replace(settings.CLUSTER, prefix_pressure_threshold=2)
-    assert tallying.pressed(now=NOW) == {"twice"}
+    assert snapshot.take(now=NOW).pressed == {"twice"}
     tallying.relieve(["twice"])
-    assert tallying.pressed(now=NOW) == set()
+    assert snapshot.take(now=NOW).pressed == set()
 
 
 def test_a_day_is_kept() -> None:

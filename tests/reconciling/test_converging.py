@@ -1,4 +1,7 @@
+from typing import Any
+
 import pytest
+from django.db.models.functions import Least
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
@@ -6,7 +9,8 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from nodes.models import BackendNode, NodeModel
 from nodes.services import replicas
 from nodes.states import Liveness, ReplicaState
-from scheduling.models import LoadJob, ModelSchedulingConfig
+from scheduling.models import ModelSchedulingConfig
+from scheduling.states import Cutover
 from tests.reconciling.world import NODES, SIZES, World
 
 names = st.sampled_from(NODES)
@@ -14,13 +18,17 @@ models = st.sampled_from(sorted(SIZES))
 
 
 class Faults(World):
+    @rule(bell_is_lost=st.booleans())
+    def tick(self, bell_is_lost: bool) -> None:
+        self.reconcile(bell_is_lost=bell_is_lost)
+
     @rule()
-    def tick(self) -> None:
-        self.reconcile()
+    def the_reaper_rings_for_what_is_due(self) -> None:
+        self.ring()
 
     @rule(succeeds=st.booleans())
     def one_load_ends(self, succeeds: bool) -> None:
-        job = LoadJob.objects.active().order_by("id").first()
+        job = self.begun().first()
         if job is not None:
             self.load(job) if succeeds else self.fail(job)
 
@@ -49,9 +57,9 @@ class Faults(World):
         loaded = NodeModel.objects.filter(node__name=name, state=ReplicaState.LOADED)
         replicas.remove(loaded, reason="gone")
 
-    @rule(model=models)
-    def somebody_edits(self, model: str) -> None:
-        self.edit(model)
+    @rule(model=models, cutover=st.sampled_from(Cutover))
+    def somebody_edits(self, model: str, cutover: Cutover) -> None:
+        self.edit(model, cutover)
 
     @rule(model=models, least=st.integers(0, 3), more=st.integers(0, 1))
     def somebody_changes_the_rule(self, model: str, least: int, more: int) -> None:
@@ -60,6 +68,16 @@ class Faults(World):
             min_replicas=least, max_replicas=most
         )
 
+    @rule(model=models)
+    def somebody_lowers_the_maximum(self, model: str) -> None:
+        ModelSchedulingConfig.objects.filter(model_name=model).update(
+            min_replicas=Least("min_replicas", 1), max_replicas=1
+        )
+
+    @rule(model=models, selector=st.sampled_from(["", "tier=fast"]))
+    def somebody_changes_the_selector(self, model: str, selector: str) -> None:
+        ModelSchedulingConfig.objects.filter(model_name=model).update(selector=selector)
+
     @rule(model=models, number=st.integers(0, 2))
     def requests_come_and_go(self, model: str, number: int) -> None:
         serving = NodeModel.objects.serving().filter(model_name=model)
@@ -67,7 +85,10 @@ class Faults(World):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whatever_happens_the_declared_state_is_reached_once_nothing_fails_any_more() -> None:
+def test_whatever_happens_the_declared_state_is_reached_once_nothing_fails_any_more(
+    queued: list[tuple[Any, ...]],
+) -> None:
+    World.queued = queued
     run_state_machine_as_test(
         Faults,
         settings=settings(

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
+from backendops.models import GalleryBackend, NodeBackend, NodeInventory
 from clustermgr.lib.errors import NotFound
-from nodes.models import NodeTaint
+from nodes.models import BackendNode, NodeTaint
 from nodes.services import labels
 from scheduling.models import LoadJob, PlacementDecision
 from scheduling.planning.changes import Changes
@@ -82,6 +83,93 @@ def test_the_disk_is_too_full_for_the_payload_and_its_headroom() -> None:
     make_rule(min_replicas=1)
     assert "10.0 GiB of disk are free, 42.0 GiB are needed" in why().reason
     assert why().smallest_fix == "free 32.0 GiB of disk on gpu-1"
+
+
+def gallery(name: str, **builds: str) -> None:
+    known = {"gallery": "main", "gallery_url": "https://main.example/index", "checked_at": NOW}
+    GalleryBackend.objects.create(name=name, capabilities=builds, **known)
+
+
+def tells(node: BackendNode, *backends: str) -> None:
+    NodeInventory.objects.create(node=node, observed_at=NOW)
+    for name in backends:
+        NodeBackend.objects.create(node=node, name=name, first_seen_at=NOW, observed_at=NOW)
+
+
+def test_no_gallery_has_the_backend_and_the_node_does_not_either() -> None:
+    gallery("whisper")
+    tells(make_node("gpu-1"), "whisper")
+    wanted()
+    assert "gpu-1: it does not have the backend reference, and no gallery has it" in why().reason
+    assert why().smallest_fix == "install the backend reference on gpu-1"
+
+
+def test_no_build_of_the_backend_is_for_this_hardware() -> None:
+    gallery("reference", nvidia="cuda-reference", amd="rocm-reference")
+    tells(make_node("gpu-1", capability="intel"))
+    wanted()
+    assert "no gallery has the backend reference for intel" in why().reason
+    fix = "install a build of reference on gpu-1 by hand, or add a node with amd or nvidia"
+    assert why().smallest_fix == fix
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"installed": ["reference"]},
+        {"builds": {"nvidia": "cuda-reference"}},
+        {"builds": {"default": "cpu-reference"}},
+        {"builds": {}},
+        {"silent": True},
+        {"installed": ["cuda-reference"], "builds": {"amd": "cuda-reference"}},
+    ],
+    ids=["there", "by family", "runs anywhere", "no meta", "never told", "one of its builds"],
+)
+def test_a_backend_that_is_there_or_can_come_is_no_obstacle(facts: dict[str, Any]) -> None:
+    gallery("whisper")
+    if "builds" in facts:
+        gallery("reference", **facts["builds"])
+    node = make_node("gpu-1", capability="nvidia-cuda-12")
+    if not facts.get("silent"):
+        tells(node, *facts.get("installed", ()))
+    wanted()
+    assert why().verdicts[0].fits
+
+
+def test_without_a_gallery_workers_may_have_their_own() -> None:
+    tells(make_node("gpu-1"))
+    wanted()
+    assert why().verdicts[0].fits
+
+
+def test_a_node_without_gpu_lacks_ram() -> None:
+    ram = {"total_vram": 0, "available_vram": 0, "total_ram": 64 * GIB}
+    make_node("cpu-1", **ram, available_ram=6 * GIB)
+    wanted(vram=8)
+    assert "cpu-1: 6.0 GiB of RAM are free, 8.0 GiB are needed" in why().reason
+    assert why().smallest_fix == "free 2.0 GiB RAM on cpu-1"
+
+
+def test_a_replacement_waits_its_turn_because_of_the_maximum() -> None:
+    for name in ("gpu-1", "gpu-2", "gpu-3"):
+        make_replica(make_node(name), config_revision="r0")
+    wanted(3, max_replicas=3)
+    answer = why()
+    assert not answer.satisfied
+    assert "One after the other: max_replicas is 3" in answer.reason
+    plan = asking.what_if(Changes(), now=NOW)
+    assert [one.cause for one in plan.unload] == ["replace"]
+    assert "max_replicas is 3" in plan.unload[0].reason
+
+
+def test_with_a_maximum_of_one_the_gap_is_told() -> None:
+    make_replica(make_node("gpu-1"), config_revision="r0")
+    make_node("gpu-2")
+    wanted(1, max_replicas=1)
+    plan = asking.what_if(Changes(), now=NOW)
+    assert [one.node_name for one in plan.unload] == ["gpu-1"]
+    assert "Nothing serves until it is loaded: max_replicas is 1" in plan.place[0].summary
+    assert "Raise it to 2" in plan.place[0].summary
 
 
 def test_nobody_has_defined_the_model() -> None:

@@ -1,18 +1,24 @@
-"""A cluster whose workers are played by the test: rows change as theirs would."""
+"""A cluster whose workers are played by the test: rows change as theirs would.
+
+Loads are begun by whoever hears the bell, and only then; so a lost one shows.
+"""
 
 from datetime import timedelta
+from typing import Any, ClassVar
 
 from django.db import transaction
 from django.db.models import F, Sum
+from django.test import TestCase
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from nodes.models import BackendNode, NodeModel
-from nodes.services import replicas
+from nodes.services import labels, replicas
 from nodes.states import Liveness, ReplicaState
 from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
 from scheduling.planning.plans import Plan
-from scheduling.services import hunger, reconciling
-from scheduling.states import JobState
+from scheduling.querysets import LoadJobQuerySet
+from scheduling.services import hunger, reaping, reconciling, rolling
+from scheduling.states import Cutover, JobState
 from tests.factories import GIB, NOW, make_model, make_node, make_rule
 
 SIZES = {"llama": 4 * GIB, "qwen": 8 * GIB}
@@ -21,12 +27,15 @@ ROUNDS = 12  # ticks within which everything is as declared, once nothing fails 
 
 
 class World(RuleBasedStateMachine):
+    queued: ClassVar[list[tuple[Any, ...]]]  # what was rung; the test has it
+
     def __init__(self) -> None:
         super().__init__()
         self.story = transaction.atomic()
         self.story.__enter__()
         self.now = NOW
         self.edits = 0
+        self.heard: set[int] = set()  # jobs that a process of ours knows of
         for name in NODES:
             make_node(
                 name,
@@ -34,6 +43,8 @@ class World(RuleBasedStateMachine):
                 total_vram=24 * GIB,
                 available_vram=24 * GIB,
             )
+        fast = BackendNode.objects.get(name=NODES[0])
+        labels.replace_admin(fast, {"tier": "fast"}, by="tests", now=NOW)
         for name, size in SIZES.items():
             make_model(name, vram_bytes=size)
             make_rule(name, min_replicas=1, max_replicas=3)
@@ -46,13 +57,30 @@ class World(RuleBasedStateMachine):
             transaction.set_rollback(True)
             self.story.__exit__(None, None, None)
 
-    def reconcile(self) -> Plan:
+    def reconcile(self, *, bell_is_lost: bool = False) -> Plan:
         self.now += timedelta(seconds=30)
-        plan = reconciling.tick(now=self.now)
+        self.queued.clear()
+        with TestCase.captureOnCommitCallbacks(execute=not bell_is_lost):
+            plan = reconciling.tick(now=self.now)
         assert plan is not None
         for name in {one.model for one in plan.place}:
             self._within_maximum(name)
+        for name in SIZES:
+            self._nothing_loads_above_maximum(name)
+        if ("scheduling.send_out",) in self.queued:
+            self.ring()
         return plan
+
+    def ring(self) -> None:
+        """What the bell of a plan, and every round of the reaper, does."""
+        self.queued.clear()
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            reaping.send_out(now=self.now)
+        self.heard |= {args[0] for name, *args in self.queued if name == "scheduling.run_job"}
+
+    def begun(self) -> LoadJobQuerySet:
+        """Loads that somebody is at."""
+        return LoadJob.objects.active().filter(pk__in=self.heard).order_by("pk")
 
     def load(self, job: LoadJob) -> None:
         """The worker has loaded it; what was edited meanwhile is not published."""
@@ -89,20 +117,31 @@ class World(RuleBasedStateMachine):
             reservation_ended_at=self.now
         )
 
-    def edit(self, name: str) -> None:
+    def edit(self, name: str, cutover: Cutover) -> None:
         self.edits += 1
-        revision = f"edit-{self.edits}"
-        ModelLoadInfo.objects.filter(pk=name).update(config_revision=revision)
-        NodeModel.objects.filter(model_name=name).update(outdated_at=self.now)
+        model = ModelLoadInfo.objects.get(pk=name)
+        model.config_revision = f"edit-{self.edits}"
+        model.save(update_fields=["config_revision"])
+        rolling.cut_over(model, cutover=cutover, now=self.now)
 
     def _within_maximum(self, name: str) -> None:
-        """Of what may serve now; a lowered limit is not the tick's doing, a placement is."""
+        """Of all that run; a lowered limit is not the tick's doing, a placement is."""
+        answering = BackendNode.objects.filter(liveness=Liveness.HEALTHY)
+        loaded = NodeModel.objects.filter(state=ReplicaState.LOADED, node__in=answering)
+        running = loaded.filter(model_name=name).count()
+        assert running + self._coming(name) <= self._limit(name)
+
+    def _nothing_loads_above_maximum(self, name: str) -> None:
+        """Not even when it was lowered under way."""
+        assert self._coming(name) <= self._limit(name)
+
+    def _coming(self, name: str) -> int:
         revision = ModelLoadInfo.objects.get(pk=name).config_revision
         jobs = LoadJob.objects.active().filter(model_name=name, config_revision=revision)
-        coming = jobs.filter(node__in=BackendNode.objects.routable()).count()
-        serving = NodeModel.objects.serving().filter(model_name=name).count()
-        limit = ModelSchedulingConfig.objects.get(model_name=name).max_replicas
-        assert serving + coming <= limit
+        return jobs.filter(node__in=BackendNode.objects.routable()).count()
+
+    def _limit(self, name: str) -> int:
+        return ModelSchedulingConfig.objects.get(model_name=name).max_replicas
 
     def _finish(self, job: LoadJob, state: JobState) -> None:
         ended = None if state == JobState.LOADED else self.now
@@ -116,6 +155,7 @@ class World(RuleBasedStateMachine):
             liveness=Liveness.HEALTHY, cordoned_at=None, drain_requested_at=None
         )
         NodeModel.objects.update(in_flight=0)
+        ModelSchedulingConfig.objects.update(selector="")  # one node alone may be too small
         hunger.try_again(now=self.now)
         self.now += timedelta(seconds=30)
 
@@ -128,7 +168,8 @@ class World(RuleBasedStateMachine):
         raise AssertionError(f"after {ROUNDS} ticks: {list(NodeModel.objects.values())}")
 
     def _work(self) -> None:
-        for job in LoadJob.objects.active():
+        self.ring()
+        for job in self.begun():
             self.load(job)
         self.stop()
         self.report()
@@ -139,7 +180,8 @@ class World(RuleBasedStateMachine):
             if not rule.min_replicas <= serving <= rule.max_replicas:
                 return False
         settled = not ModelSchedulingConfig.objects.exclude(unsatisfiable_since=None).exists()
-        return settled and not NodeModel.objects.exclude(outdated_at=None).exists()
+        rolled = not ModelLoadInfo.objects.exclude(rolling_since=None).exists()
+        return settled and rolled and not NodeModel.objects.exclude(outdated_at=None).exists()
 
     @invariant()
     def no_memory_is_promised_twice(self) -> None:

@@ -117,6 +117,28 @@ def test_a_burst_is_spread_evenly_by_many_processes_worth_of_callers() -> None:
     assert max(counts) - min(counts) <= 2
 
 
+def test_many_connections_that_pick_one_by_one_neither_deadlock_nor_pile_up() -> None:
+    for name in "abcd":
+        make_replica(make_node(name))
+    deepest: list[int] = []
+
+    def caller(number: int) -> None:
+        with connection.cursor() as cursor:  # not the fast lane: each its own connection
+            for _ in range(25):
+                wanted = Wanted(ask=ask())
+                with transaction.atomic():
+                    (lease,) = leasing.take([wanted], Terms(), now=clock())
+                assert lease is not None
+                deepest.append(lease.load - lease.least)
+                with transaction.atomic():
+                    assert leasing.release([lease.id])
+            cursor.execute("SELECT 1")
+
+    threads(16, caller)
+    assert set(NodeModel.objects.values_list("in_flight", flat=True)) == {0}
+    assert len(deepest) == 400
+
+
 def test_after_an_edit_nobody_gets_the_old_revision(router: Router) -> None:
     old = Definition.of({"name": "llama", "backend": "reference", "options": {"Threads": 1}})
     model = defining.create(old, by="tests", now=clock())

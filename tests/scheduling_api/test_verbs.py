@@ -1,3 +1,4 @@
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -6,7 +7,7 @@ import pytest
 from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob
-from scheduling.services import moving
+from scheduling.services import jobs, moving, reconciling
 from scheduling.states import JobState
 from tests.api.clients import Caller, read
 from tests.factories import NOW, make_job, make_model, make_node, make_replica, make_rule
@@ -59,8 +60,12 @@ def test_localais_way_to_unload(root: Caller, verb: str, message: str) -> None:
     make_replica(node, in_flight=1)
     path = f"/api/nodes/{node.pk}/models/{verb}"
     reply = root.post(path, {"model_name": "llama"})
-    assert (reply.status_code, read(reply)) == (200, {"message": message})
+    slow = {"message": "model is being unloaded"}  # its worker has not stopped it yet
+    assert (reply.status_code, read(reply)) == (202, slow)
     assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+    NodeModel.objects.all().delete()
+    reply = root.post(path, {"model_name": "llama"})
+    assert (reply.status_code, read(reply)) == (200, {"message": message})
     assert root.post(path, {}).status_code == 400
     assert root.post(
         f"/api/nodes/{UUID(int=9)}/models/{verb}", {"model_name": "m"}
@@ -86,12 +91,37 @@ def test_a_move_serves_until_the_new_one_is_there_and_then_lets_requests_end(
     arrive(LoadJob.objects.get())
     assert moving.finish(now=NOW) == 0
     old.refresh_from_db()
-    assert (old.state, old.outdated_at) == (ReplicaState.LOADED, NOW)
+    assert (old.state, old.withdrawn_at) == (ReplicaState.LOADED, NOW)
     NodeModel.objects.filter(pk=old.pk).update(in_flight=0)
     assert moving.finish(now=NOW) == 1
     old.refresh_from_db()
     assert old.state == ReplicaState.UNLOADING
     assert moving.finish(now=NOW) == 0
+
+
+def test_a_move_needs_no_room_under_the_maximum_and_no_tick_undoes_it(root: Caller) -> None:
+    make_model()
+    make_rule(min_replicas=1, max_replicas=1)
+    source, target = make_node("gpu-1"), make_node("gpu-2")
+    old = make_replica(source, config_revision="r1", last_used=NOW)
+    assert root.post(f"{MODEL}/move", {"node": "gpu-1", "to": "gpu-2"}).status_code == 202
+    plan = reconciling.tick(now=NOW)
+    assert plan is not None
+    assert (plan.place, plan.unload) == ((), ())
+    job = LoadJob.objects.get()
+    claimed = jobs.claim(job.pk, by="us", now=NOW)
+    assert claimed is not None
+    assert jobs.stage(claimed, address="gpu-2:1", now=NOW)
+    assert jobs.begin_loading(claimed, options=b"", within=timedelta(minutes=1), now=NOW)
+    assert jobs.publish(claimed, now=NOW)
+    assert NodeModel.objects.serving().get().node == target
+    plan = reconciling.tick(now=NOW)
+    assert plan is not None
+    assert (plan.place, plan.unload) == ((), ())
+    assert moving.finish(now=NOW) == 1
+    old.refresh_from_db()
+    assert old.state == ReplicaState.UNLOADING
+    assert NodeModel.objects.serving().get().node == target
 
 
 def test_a_move_that_failed_leaves_the_old_one_alone(root: Caller) -> None:

@@ -219,6 +219,8 @@ class RealProcesses:
 
     def _obituary(self, entry: Entry, how: str) -> str:
         words = self._logs.last_words(entry.process.key, since=entry.since)
+        dead = {"key": entry.process.key, "how": how, "words": "\n".join(words)}
+        log.warning("backend did not come up", extra=dead)
         told = "; its last words:\n" + "\n".join(words) if words else "; it said nothing on stderr"
         return f"backend {entry.process.backend} {how}{told}"
 

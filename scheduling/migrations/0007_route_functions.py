@@ -10,9 +10,9 @@ from django.db import migrations
 # Who may serve: NodeModelQuerySet.serving() and what this caller wants or does not
 ELIGIBLE = """
     r.model_name = p_model AND r.state = 'loaded'
-    AND r.suspect_since IS NULL AND r.outdated_at IS NULL
+    AND r.suspect_since IS NULL AND r.outdated_at IS NULL AND r.withdrawn_at IS NULL
     AND n.approved_at IS NOT NULL AND n.retired_at IS NULL
-    AND n.liveness = 'healthy' AND n.drain_requested_at IS NULL
+    AND n.liveness = 'healthy'
     AND (p_revision IS NULL OR r.config_revision = p_revision)
     AND (p_barred IS NULL OR r.node_id <> ALL(p_barred))
     AND (p_excluded IS NULL OR r.id <> ALL(p_excluded))
@@ -38,6 +38,9 @@ DECLARE
     v_slots integer[];
     v_loads integer[];
     v_welcome integer;
+    v_id uuid;
+    v_load integer;
+    v_floor integer;
     v_least integer;
     v_pick integer;
     v_hot integer;
@@ -54,25 +57,33 @@ BEGIN
 
     IF v_wanted = 1 AND p_kinds[1] = 'plain' AND p_hots[1] IS NULL THEN
         -- The least busy that nobody is just taking; but rather wait for it than take one that
-        -- has two requests more, or where many pick at once the busy ones become busier
-        SELECT ARRAY[r.id], ARRAY[r.in_flight] INTO v_ids, v_loads
-        FROM nodes_nodemodel r JOIN nodes_backendnode n ON n.id = r.node_id
-        WHERE {eligible}
-            AND (r.ejected_until IS NULL OR r.ejected_until <= p_now)
-            AND r.in_flight <= 1 + (
-                SELECT min(r.in_flight)
+        -- has two requests more: where many pick at once the busy ones would become busier.
+        -- What was counted may be old when the row is ours. Then once more: nothing here waits,
+        -- so what is held meanwhile is in nobody's way for long.
+        FOR i IN 1..3 LOOP
+            WITH pool AS MATERIALIZED (
+                SELECT r.id, r.in_flight, r.last_used, n.available_vram
                 FROM nodes_nodemodel r JOIN nodes_backendnode n ON n.id = r.node_id
                 WHERE {eligible}
                     AND (r.ejected_until IS NULL OR r.ejected_until <= p_now)
             )
-        ORDER BY r.in_flight, r.last_used NULLS FIRST, n.available_vram DESC, r.id
-        LIMIT 1
-        FOR NO KEY UPDATE OF r SKIP LOCKED;
-        IF FOUND THEN
+            SELECT r.id, r.in_flight, near.floor INTO v_id, v_load, v_floor
+            FROM (SELECT pool.*, min(in_flight) OVER () AS floor FROM pool) near
+            JOIN nodes_nodemodel r ON r.id = near.id
+            WHERE near.in_flight <= near.floor + 1
+                AND r.state = 'loaded' AND r.suspect_since IS NULL
+                AND r.outdated_at IS NULL AND r.withdrawn_at IS NULL
+            ORDER BY near.in_flight, near.last_used NULLS FIRST, near.available_vram DESC, near.id
+            LIMIT 1
+            FOR NO KEY UPDATE OF r SKIP LOCKED;
+            EXIT WHEN NOT FOUND;
+            v_ids := ARRAY[v_id];
+            v_loads := ARRAY[v_load];
+            v_least := v_floor;
             v_picks[1] := 1;
-            v_before[1] := v_loads[1];
-            v_least := v_loads[1];
-        END IF;
+            v_before[1] := v_load;
+            EXIT WHEN v_load <= v_floor + 1;
+        END LOOP;
     END IF;
 
     IF v_picks[1] IS NULL THEN
@@ -233,7 +244,7 @@ ALTER TABLE scheduling_routelease RESET (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0005_route_leases"), ("nodes", "0008_ejected_replicas")]
+    dependencies = [("scheduling", "0006_rolling"), ("nodes", "0009_withdrawn_replicas")]
 
     operations = [
         migrations.RunSQL(TAKE.replace("{eligible}", ELIGIBLE), DROP_TAKE),

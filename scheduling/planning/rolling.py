@@ -1,0 +1,128 @@
+"""Old replicas replaced while they serve: new ones come up beside them, each retires an old one."""
+
+from collections.abc import Iterable
+
+from scheduling.planning import evicting, filling, filters, picking, trimming
+from scheduling.planning.drafts import Draft
+from scheduling.planning.filters import Kind
+from scheduling.planning.spots import Spot
+from scheduling.planning.standing import Standing
+from scheduling.planning.views import ReplicaView
+from scheduling.planning.wishes import Wish
+from scheduling.states import Cause
+
+SHARE = 4  # one more than serve for every four of them, and always one
+REPLACED = "Its model was edited, and a replica of the new revision serves."
+UNWANTED = "Its model was edited, and no replica is wanted there any more."
+CURABLE = {Kind.SLOT, Kind.VRAM}  # by stopping the old one first
+
+
+def turn(draft: Draft, standing: Standing) -> bool:
+    """One step of the way to the new revision; False when there is nothing on that way.
+
+    As many serve as before, if there is any room.
+    """
+    if not standing.old:
+        if standing.model.rolling and len(standing.serving) >= standing.rule.min_replicas:
+            draft.rolled.append(standing.model.name)
+        return False
+    if standing.wish is None:
+        return False  # fail closed: the old ones serve on
+    if standing.rule.spread_all:
+        _on_each_node(draft, standing, standing.wish)
+    else:
+        _to_number(draft, standing, standing.wish)
+    return True
+
+
+def _to_number(draft: Draft, standing: Standing, wish: Wish) -> None:
+    rule = standing.rule
+    goal = max(rule.min_replicas, standing.model.rolling)
+    goal = min(goal, rule.max_replicas) if rule.max_replicas else goal
+    surplus = len(standing.old) + len(standing.serving) - goal
+    for row in _in_order(draft, standing.old)[: max(surplus, 0)]:
+        draft.retire(standing, row, REPLACED)
+    missing = goal - standing.have
+    if missing <= 0 or not filling.may_try(draft, standing, missing=missing):
+        return
+    room = goal + _surge(goal) - len(standing.old) - standing.have
+    for _ in range(min(missing, room)):
+        if not standing.room:
+            _at_maximum(draft, standing)
+            return
+        spot = picking.best(draft.board, wish)
+        if spot is None:
+            _in_place(draft, standing, wish, standing.old)
+            return
+        filling.place(draft, standing, wish, spot, Cause.REPLACE)
+
+
+def _on_each_node(draft: Draft, standing: Standing, wish: Wish) -> None:
+    """As `_to_number`, but each node has its own."""
+    replaced = {row.node for row in standing.serving}
+    targets = filling.targets(draft, wish)
+    done = not targets and not standing.coming
+    for row in list(standing.old):
+        if row.node in replaced or done:
+            draft.retire(standing, row, REPLACED if row.node in replaced else UNWANTED)
+    if not targets or not filling.may_try(draft, standing, missing=len(targets)):
+        return
+    room = max(_surge(len(draft.board.pool(wish))) - len(standing.coming), 0)
+    able = [spot for spot in targets if filters.allows(spot, wish)]
+    free = [spot for spot in able if filters.fits(spot, wish)]
+    for spot in free[:room]:
+        filling.place(draft, standing, wish, spot, Cause.REPLACE)
+    full = {spot.view.id for spot in targets} - {spot.view.id for spot in free}
+    if full:
+        _in_place(draft, standing, wish, [row for row in standing.old if row.node in full])
+
+
+def _in_place(draft: Draft, standing: Standing, wish: Wish, rows: Iterable[ReplicaView]) -> None:
+    """No room beside them: an old one goes first, one at a time."""
+    if standing.coming or standing.leaving or standing.outdated:
+        return  # what that frees is known in a moment
+    movable = [row for row in _in_order(draft, rows) if _would_fit(draft, row, wish)]
+    if not movable:
+        filling.short(draft, standing, wish, Cause.REPLACE)
+        return
+    row, left = movable[0], len(standing.old) + len(standing.serving) - 1
+    if not left:
+        waiting = evicting.make_room(draft, wish)  # others leave before anybody has to wait
+        if waiting:
+            draft.hold(standing, waiting, missing=1)
+            return
+    where = f"{row.key} on {draft.board.name(row.node)}"
+    others = f"{left} serve meanwhile" if left else "none serves until the new one is loaded"
+    reason = f"There is no room for a new replica beside the old: {where} goes first; {others}."
+    draft.retire(standing, row, reason, gap=True)
+
+
+def _at_maximum(draft: Draft, standing: Standing) -> None:
+    """The maximum leaves no room beside them: an old one goes first, one at a time."""
+    limit = standing.rule.max_replicas
+    if standing.coming or standing.leaving or standing.outdated:
+        return
+    row, left = _in_order(draft, standing.old)[0], len(standing.old) + len(standing.serving) - 1
+    others = f"{left} serve meanwhile" if left else "none serves until the new one is loaded"
+    where = f"{row.key} on {draft.board.name(row.node)}"
+    reason = f"max_replicas is {limit}: {where} goes before its replacement comes; {others}."
+    draft.retire(standing, row, reason, gap=True)
+
+
+def _would_fit(draft: Draft, row: ReplicaView, wish: Wish) -> bool:
+    """Whether the new one could have the place of this old one, which needs about as much."""
+    spot: Spot | None = draft.board.spots.get(row.node)
+    if spot is None or spot.closed or not filters.allows(spot, wish):
+        return False
+    lacks = {found.kind for check in filters.ROOM if (found := check(spot, wish))}
+    return lacks <= CURABLE and (wish.vram is None or spot.vram >= 0)
+
+
+def _in_order(draft: Draft, rows: Iterable[ReplicaView]) -> list[ReplicaView]:
+    """Who is idle goes before who is busy."""
+    worst = trimming.worst_first(draft, rows)
+    return sorted(worst, key=lambda row: row.in_flight > 0)
+
+
+def _surge(serving: int) -> int:
+    return -(-serving // SHARE)
