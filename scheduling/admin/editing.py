@@ -96,10 +96,8 @@ def _new(admin: Any, request: HttpRequest, *, refusal: str = "") -> HttpResponse
 
 
 def _again(admin: Any, request: HttpRequest, *, name: str, refusal: str) -> HttpResponse:
-    """An edit as it was filled in, with what is wrong about it; all else it said goes along."""
-    texts = ("csrfmiddlewaretoken", *TEXTS)
-    rest = {key: value for key, value in request.POST.items() if key not in texts}
-    carried = {key: value for key, value in rest.items() if not key.startswith(options.PREFIX)}
+    """An edit as it was filled in, with what is wrong about it."""
+    carried = {key: request.POST.get(key, "") for key in ("model", "version")}
     known = ModelLoadInfo.objects.filter(pk=name.replace("\x00", "")).exists()
     back = page_of(name, "definition") if known else page_of_list()
     context = {**_kept(request.POST), "refusal": refusal, "carried": carried, "back": back}
@@ -109,7 +107,7 @@ def _again(admin: Any, request: HttpRequest, *, name: str, refusal: str) -> Http
 def _kept(given: Mapping[str, str]) -> dict[str, Any]:
     """What was filled in, for the form that comes back with a refusal."""
     shown, rest = options.typed(given)
-    kept = {name: given.get(name, "") for name in ("name", *TEXTS)}
+    kept = {name: given.get(name, "") for name in ("name", "rolling", *TEXTS)}
     return {"kept": kept, "shown_options": shown, "more_options": rest, "may_edit": True}
 
 

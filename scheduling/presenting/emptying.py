@@ -56,15 +56,15 @@ def _why(one: Remaining, *, node: BackendNode) -> str:
     if one.needed:
         return f"{_replacement(one)}{f' {running}.' if running else ''}"
     if running:
-        return f"{running}; it goes when they are answered."
+        return f"No new requests; {running}."
     return "Ends with its worker." if node.drain_by_worker else "Idle: it is stopped next."
 
 
 def _replacement(one: Remaining) -> str:
     if one.replacement is not None:
         job = one.replacement
-        return f"Stays until its replacement on {job.node.name} serves: {job.state}."
-    return f"Stays until a replacement serves. {one.obstacle or 'None is on its way yet.'}"
+        return f"Serves until its replacement on {job.node.name} is ready: {job.state}."
+    return f"Serves until a replacement is ready. {one.obstacle or 'None is on its way yet.'}"
 
 
 def _deadline(node: BackendNode, *, now: datetime) -> str:

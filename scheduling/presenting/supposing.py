@@ -202,7 +202,7 @@ def _fate(one: Leaving, plan: Plan, changes: Changes) -> str:
     if others:
         return f"{'Replaced' if gone else 'Goes when it is replaced'}: on {', '.join(others)}."
     if any(short.model == one.model for short in plan.starved):
-        return "Lost: nothing can replace it." if gone else "Stays: nothing can replace it."
+        return "Lost: nothing can replace it." if gone else "Serves on: nothing can replace it."
     if any(held.model == one.model for held in plan.held):
         return "Its replacement has to wait."
     why = "enough run elsewhere" if one.managed else "no rule asks for it"

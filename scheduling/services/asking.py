@@ -97,7 +97,7 @@ def what_if(supposed: Changes, *, now: datetime) -> Plan:
 
 def compare(supposed: Changes, *, now: datetime) -> Compared:
     """What one tick would decide if the cluster were so, beside what it decides as it is."""
-    view, turns = snapshot.take(), knobs(settings.CLUSTER)
+    view, turns = snapshot.take(now=now), knobs(settings.CLUSTER)
     other = changes.supposed(view, supposed, now=now)
     return Compared(
         plan=deciding.plan(other, now=now, knobs=turns),

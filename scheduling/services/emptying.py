@@ -23,7 +23,8 @@ def remaining(node: BackendNode) -> list[Remaining]:
     """Six statements at most, however many replicas."""
     rows = list(node.replicas.order_by("model_name", "replica_index"))
     loaded = [row for row in rows if row.state == ReplicaState.LOADED]
-    kept = surging.needed(loaded) if loaded and not node.drain_by_worker else set()
+    in_question = [row for row in loaded if row.withdrawn_at is None]
+    kept = surging.needed(in_question) if in_question else set()
     names = {row.model_name for row in loaded if row.pk in kept}
     jobs, obstacles = _replacements(node, names), _obstacles(names)
     return [

@@ -53,7 +53,7 @@ def test_a_drain_tells_what_still_stands_and_until_when(
     shown = text(viewer, page_of(emptied))
     assert "1 replica left, 3 requests in flight." in shown
     assert "What is left in 10 min" in shown
-    assert "3 requests in flight; it goes when they are answered." in shown
+    assert "No new requests; 3 requests in flight." in shown
     assert "Cancel the drain" not in shown
 
 
@@ -66,7 +66,7 @@ def test_a_replica_that_waits_for_its_replacement_tells_how_far_that_is(
     assert "None is on its way yet." in text(viewer, page_of(emptied))
     loading(make_node("gpu-2"))
     shown = text(viewer, page_of(emptied))
-    assert "Stays until its replacement on gpu-2 serves: staging." in shown
+    assert "Serves until its replacement on gpu-2 is ready: staging." in shown
     assert "25 %" in shown
 
 

@@ -43,7 +43,7 @@ def test_a_replica_that_nothing_can_replace_stays_and_the_smallest_fix_is_named(
     BackendNode.objects.filter(name="gpu-2").update(cordoned_at=NOW)
     shown = ask(viewer, act="drain", nodes="gpu-1")
     assert "1 rule cannot be kept." in shown
-    assert "Stays: nothing can replace it." in shown
+    assert "Serves on: nothing can replace it." in shown
     assert "To mend it: uncordon gpu-2" in shown
     assert "Lost: nothing can replace it." in ask(viewer, act="remove", nodes="gpu-1")
 
