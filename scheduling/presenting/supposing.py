@@ -1,6 +1,6 @@
 """A question about another cluster, as a form asks it, and the answer in words."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What would happen; each list has the news first."""
+    """What would happen."""
 
     headline: str
     calm: bool  # no rule goes short because of it
@@ -48,6 +48,7 @@ class Answer:
     unload: list[Line]
     starved: list[Line]
     waiting: list[Line]
+    anyway: list[Line]  # what happens without the change, too
 
 
 def asks(form: Mapping[str, str]) -> bool:
@@ -75,11 +76,14 @@ def answer(found: Compared, *, changes: Changes) -> Answer:
         "starved": _starved(plan, {(one.model, one.missing) for one in anyway.starved}),
         "waiting": _waiting(plan, {(one.model, one.reason) for one in anyway.held}),
     }
+    every = [line for lines in answered.values() for line in lines]
+    news = {name: [one for one in lines if not one.anyway] for name, lines in answered.items()}
     return Answer(
-        headline=_headline(**answered, leaving=len(found.leaving)),
-        calm=all(one.anyway for one in answered["starved"]),
+        headline=_headline(**news, leaving=len(found.leaving)),
+        calm=not news["starved"],
         leaving=[(one, _fate(one, plan, changes)) for one in found.leaving[:MOST_LINES]],
-        **{name: lines[:MOST_LINES] for name, lines in answered.items()},
+        anyway=[one for one in every if one.anyway][:MOST_LINES],
+        **{name: lines[:MOST_LINES] for name, lines in news.items()},
     )
 
 
@@ -121,7 +125,7 @@ def _count(text: str, name: str) -> int:
 
 
 def _loads(plan: Plan, known: Collection[Any]) -> list[Line]:
-    return _news_first(
+    return _by_model(
         Line(
             model=one.model,
             node=one.node_name,
@@ -135,7 +139,7 @@ def _loads(plan: Plan, known: Collection[Any]) -> list[Line]:
 
 
 def _unloads(plan: Plan, known: Collection[Any]) -> list[Line]:
-    return _news_first(
+    return _by_model(
         Line(
             model=one.model,
             node=one.node_name,
@@ -148,7 +152,7 @@ def _unloads(plan: Plan, known: Collection[Any]) -> list[Line]:
 
 
 def _starved(plan: Plan, known: Collection[Any]) -> list[Line]:
-    return _news_first(
+    return _by_model(
         Line(
             model=one.model,
             text=one.reason,
@@ -162,14 +166,14 @@ def _starved(plan: Plan, known: Collection[Any]) -> list[Line]:
 
 
 def _waiting(plan: Plan, known: Collection[Any]) -> list[Line]:
-    return _news_first(
+    return _by_model(
         Line(model=one.model, text=one.reason, anyway=(one.model, one.reason) in known)
         for one in plan.held
     )
 
 
-def _news_first(lines: Any) -> list[Line]:
-    return sorted(lines, key=lambda one: (one.anyway, one.model))
+def _by_model(lines: Iterable[Line]) -> list[Line]:
+    return sorted(lines, key=lambda one: (one.model, one.node))
 
 
 def _headline(
@@ -182,17 +186,13 @@ def _headline(
 ) -> str:
     counts = (
         (leaving, "replica leaves", "replicas leave"),
-        (_new(load), "is loaded", "are loaded"),
-        (_new(unload), "is unloaded", "are unloaded"),
-        (_new(waiting), "model waits", "models wait"),
-        (_new(starved), "rule cannot be kept", "rules cannot be kept"),
+        (len(load), "is loaded", "are loaded"),
+        (len(unload), "is unloaded", "are unloaded"),
+        (len(waiting), "model waits", "models wait"),
+        (len(starved), "rule cannot be kept", "rules cannot be kept"),
     )
     told = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
     return f"{', '.join(told)}." if told else "Nothing would be different."
-
-
-def _new(lines: list[Line]) -> int:
-    return sum(not one.anyway for one in lines)
 
 
 def _fate(one: Leaving, plan: Plan, changes: Changes) -> str:

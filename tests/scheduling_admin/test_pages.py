@@ -58,7 +58,7 @@ def busy() -> ModelLoadInfo:
         model_name="org/llama",
         cause=Cause.FLOOR,
         summary="No node fits.",
-        smallest_fix="Uncordon gpu-2.",
+        smallest_fix="uncordon gpu-2",
         verdicts=[
             {"node": "x", "name": "gpu-2", "fits": False, "why": "It is cordoned.", "score": []}
         ],
@@ -102,7 +102,7 @@ def test_a_models_page_tells_progress_eta_and_each_nodes_verdict(
     assert "30 s left" in replicas
     assert "to replace" in replicas
     decisions = text(viewer, page_of(busy.pk, "decisions"))
-    assert "Uncordon gpu-2." in decisions
+    assert "To mend it: uncordon gpu-2." in decisions
     assert "It is cordoned." in decisions
 
 
