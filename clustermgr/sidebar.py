@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db.models import Count, QuerySet, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -20,16 +21,17 @@ VIEW_OPS = "backendops.view_pendingbackendop"
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups; what somebody may not see is not listed."""
+    waiting = _waiting()
     return [
-        {"title": "Fleet", "items": _allowed(request, _fleet(request))},
-        {"title": "Models", "separator": True, "items": _allowed(request, _models(request))},
+        {"title": "Fleet", "items": _allowed(request, _fleet(request, waiting))},
+        {"title": "Models", "separator": True, "items": _allowed(request, _models(waiting))},
         {"title": "Software", "separator": True, "items": _allowed(request, _orders(request))},
         {"title": "Access", "separator": True, "items": _allowed(request, _access())},
     ]
 
 
-def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
-    pending = _pending() if request.user.has_perm(VIEW_NODES) else 0
+def _fleet(request: HttpRequest, waiting: dict[str, int]) -> list[dict[str, Any]]:
+    pending = waiting.get("nodes", 0)
     urgent = _urgent() if request.user.has_perm(VIEW_EVENTS) else 0
     return [
         _item("Overview", "dashboard", "index"),
@@ -44,14 +46,13 @@ def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _models(request: HttpRequest) -> list[dict[str, Any]]:
-    starved = _starved() if request.user.has_perm(VIEW_MODELS) else 0
+def _models(waiting: dict[str, int]) -> list[dict[str, Any]]:
     return [
         {
             **_item(
                 *("Models", "neurology", "scheduling_modelloadinfo_changelist"),
                 VIEW_MODELS,
-                badge=starved,
+                badge=waiting.get("rules", 0),
                 variant="danger",
             ),
             "active": _among_models,  # the page "What if?" lives below its address
@@ -133,12 +134,16 @@ def _allowed(request: HttpRequest, items: list[dict[str, Any]]) -> list[dict[str
     return [item for item in items if not item["needs"] or request.user.has_perm(item["needs"])]
 
 
-def _pending() -> int:
-    return BackendNode.objects.waiting_for_approval().count()
+def _waiting() -> dict[str, int]:
+    """Nodes that wait for approval and rules that starve; in one statement, as on every page."""
+    nodes = BackendNode.objects.waiting_for_approval()
+    rules = ModelSchedulingConfig.objects.filter(unsatisfiable_since__isnull=False)
+    return dict(_counted("nodes", nodes).union(_counted("rules", rules), all=True))
 
 
-def _starved() -> int:
-    return ModelSchedulingConfig.objects.filter(unsatisfiable_since__isnull=False).count()
+def _counted(kind: str, rows: QuerySet[Any]) -> Any:
+    named = rows.order_by().annotate(kind=Value(kind)).values("kind")
+    return named.annotate(count=Count("pk")).values_list("kind", "count")
 
 
 def _urgent() -> int:

@@ -50,7 +50,7 @@ def test_a_model_is_defined_given_a_rule_waits_and_says_why(
     expect(console.locator("#result_list .cm-is-starved")).to_be_visible()
     console.get_by_role("button", name="Why giant?").click()
     answer = console.locator("#answer")
-    expect(answer).to_contain_text("too little memory in all")
+    expect(answer).to_contain_text("400.0 GiB are needed.")
     expect(answer).to_contain_text("To mend it: add a node with at least 400")
     answer.get_by_text("What each of 1 nodes says").click()
     expect(answer.get_by_role("cell", name="gpu-a")).to_be_visible()
@@ -64,7 +64,7 @@ def test_what_if_is_asked_by_mouse_and_answers_without_touching(
     make_rule(min_replicas=1)
     make_replica(BackendNode.objects.get(pk=first), config_revision="r1")
     console.goto(f"{live_server.url}/admin/nodes/backendnode/{first}/change/")
-    console.get_by_role("link", name="What if it were drained?").click()
+    console.get_by_role("link", name="What if this node goes?").click()
     expect(console.locator("#answer")).to_contain_text("1 replica leaves, 1 is loaded.")
     expect(console.locator("#answer")).to_contain_text("Goes when it is replaced: on gpu-b.")
 
