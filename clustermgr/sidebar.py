@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db.models import Count, QuerySet, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -10,24 +11,27 @@ from backendops.models import PendingBackendOp
 from backendops.presenting import strip
 from nodes.models import BackendNode, ClusterEvent
 from nodes.states import Severity
+from scheduling.models import ModelSchedulingConfig
 
 VIEW_NODES = "nodes.view_backendnode"
 VIEW_EVENTS = "nodes.view_clusterevent"
+VIEW_MODELS = "scheduling.view_modelloadinfo"
 VIEW_OPS = "backendops.view_pendingbackendop"
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups; what somebody may not see is not listed."""
+    waiting = _waiting()
     return [
-        {"title": "Fleet", "items": _allowed(request, _fleet(request))},
-        {"title": "Models", "separator": True, "items": _allowed(request, _models())},
+        {"title": "Fleet", "items": _allowed(request, _fleet(request, waiting))},
+        {"title": "Models", "separator": True, "items": _allowed(request, _models(waiting))},
         {"title": "Software", "separator": True, "items": _allowed(request, _orders(request))},
         {"title": "Access", "separator": True, "items": _allowed(request, _access())},
     ]
 
 
-def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
-    pending = _pending() if request.user.has_perm(VIEW_NODES) else 0
+def _fleet(request: HttpRequest, waiting: dict[str, int]) -> list[dict[str, Any]]:
+    pending = waiting.get("nodes", 0)
     urgent = _urgent() if request.user.has_perm(VIEW_EVENTS) else 0
     return [
         _item("Overview", "dashboard", "index"),
@@ -42,15 +46,24 @@ def _fleet(request: HttpRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _models() -> list[dict[str, Any]]:
+def _models(waiting: dict[str, int]) -> list[dict[str, Any]]:
     return [
-        _item(
-            *("Models", "neurology", "scheduling_modelloadinfo_changelist"),
-            "scheduling.view_modelloadinfo",
-        ),
+        {
+            **_item(
+                *("Models", "neurology", "scheduling_modelloadinfo_changelist"),
+                VIEW_MODELS,
+                badge=waiting.get("rules", 0),
+                variant="danger",
+            ),
+            "active": _among_models,  # the page "What if?" lives below its address
+        },
         _item(
             *("Scheduling rules", "rule", "scheduling_modelschedulingconfig_changelist"),
             "scheduling.view_modelschedulingconfig",
+        ),
+        _item(
+            *("What if?", "psychology_alt", "scheduling_whatif"),
+            "scheduling.view_placementdecision",
         ),
     ]
 
@@ -97,6 +110,11 @@ def _among_tokens(request: HttpRequest) -> bool:
     return request.path.startswith(tokens) and request.path != reverse("admin:add_worker")
 
 
+def _among_models(request: HttpRequest) -> bool:
+    models = reverse("admin:scheduling_modelloadinfo_changelist")
+    return request.path.startswith(models) and request.path != reverse("admin:scheduling_whatif")
+
+
 def _among_operations(request: HttpRequest) -> bool:
     operations = reverse("admin:backendops_operation_changelist")
     install = reverse("admin:backendops_operation_install")
@@ -116,8 +134,16 @@ def _allowed(request: HttpRequest, items: list[dict[str, Any]]) -> list[dict[str
     return [item for item in items if not item["needs"] or request.user.has_perm(item["needs"])]
 
 
-def _pending() -> int:
-    return BackendNode.objects.waiting_for_approval().count()
+def _waiting() -> dict[str, int]:
+    """Nodes that wait for approval and rules that starve; in one statement, as on every page."""
+    nodes = BackendNode.objects.waiting_for_approval()
+    rules = ModelSchedulingConfig.objects.filter(unsatisfiable_since__isnull=False)
+    return dict(_counted("nodes", nodes).union(_counted("rules", rules), all=True))
+
+
+def _counted(kind: str, rows: QuerySet[Any]) -> Any:
+    named = rows.order_by().annotate(kind=Value(kind)).values("kind")
+    return named.annotate(count=Count("pk")).values_list("kind", "count")
 
 
 def _urgent() -> int:

@@ -38,15 +38,21 @@ def read(document: object) -> tuple[str, Columns]:
     given = {key: value for key, value in document.items() if value is not None}
     if not given.get("model_name"):
         raise InvalidInput("model_name is required.")
-    columns: Columns = {
-        "selector": selector_of(given),
-        "min_replicas": _count(given.get("min_replicas", 0), "min_replicas"),
-        "max_replicas": _count(given.get("max_replicas", 0), "max_replicas"),
-        "spread_all": _flag(given.get("spread_all", False), "spread_all"),
-    }
-    columns |= {key: READERS[key](given[key], key) for key in READERS if key in given}
-    _check_together(columns)
-    return check_name(given["model_name"]), columns
+    name = _about("model_name", check_name, given["model_name"])
+    columns: Columns = {"selector": _about("selector", selector_of, given)}
+    whole = {**UNSAID, **given}
+    columns |= {key: _about(key, READERS[key], whole[key], key) for key in READERS if key in whole}
+    _about("min_replicas", _check_together, columns)
+    return name, columns
+
+
+def _about(field: str, check: Callable[..., Any], *given: object) -> Any:
+    """The same refusals, which then say what of the rule they are about."""
+    try:
+        return check(*given)
+    except InvalidInput as refusal:
+        refusal.told = {"field": field}
+        raise
 
 
 def selector_of(given: Mapping[str, Any]) -> str:
@@ -179,7 +185,11 @@ def _toleration(given: Mapping[Any, Any], name: str) -> dict[str, str]:
     return {key: checks[key](value) for key, value in given.items() if value is not None}
 
 
+UNSAID: Columns = {"min_replicas": 0, "max_replicas": 0, "spread_all": False}
 READERS: dict[str, Callable[[object, str], Any]] = {
+    "min_replicas": _count,
+    "max_replicas": _count,
+    "spread_all": _flag,
     "route_policy": _word(RoutePolicy),
     "balance_abs_threshold": _whole(0),
     "balance_rel_threshold": _ratio,

@@ -120,11 +120,13 @@ def ops_action(
     dialog: Dialog,
     variant: ActionVariant = ActionVariant.DEFAULT,
     icon: str | None = None,
+    leads_to: str = "",
 ) -> Callable[[Verb], Any]:
     """A mutation of one object: a dialog, then a POST with CSRF, a permission, a sentence.
 
     The theme's bare `@action` is a plain link that mutates on GET and asks nobody; this is
-    the only way our pages change anything. The wrapped verb returns what it did.
+    the only way our pages change anything. The wrapped verb returns what it did. `leads_to` is
+    where one lands when it is done, for verbs after which the page itself is gone.
     """
 
     def decorate(perform_verb: Verb) -> Any:
@@ -148,9 +150,12 @@ def ops_action(
             row = admin.get_object(request, unquote(str(object_id)))  # names may hold slashes
             if row is None:
                 raise Http404
-            tell(admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data))
+            done = tell(
+                admin, request, row, lambda: perform_verb(admin, request, row, form.cleaned_data)
+            )
+            page = reverse(leads_to) if done and leads_to else _page_of(request)
             # The dialog is an htmx request: only this header makes the page itself move on.
-            return HttpResponse(headers={"HX-Redirect": _page_of(request)})
+            return HttpResponse(headers={"HX-Redirect": page})
 
         return perform
 
@@ -185,12 +190,13 @@ def run_each(
         admin.message_user(request, f"{done}: {succeeded}.", messages.SUCCESS)
 
 
-def tell(admin: Any, request: HttpRequest, row: Model, act: Callable[[], str]) -> None:
-    """Do it, and say in a sentence what was done or why it was refused."""
+def tell(admin: Any, request: HttpRequest, row: Model, act: Callable[[], str]) -> bool:
+    """Do it, and say in a sentence what was done or why it was refused; whether it was done."""
     try:
         sentence = act()
     except DomainError as refusal:
         admin.message_user(request, str(refusal), messages.ERROR)
-    else:
-        admin.log_change(request, row, sentence)
-        admin.message_user(request, sentence, messages.SUCCESS)
+        return False
+    admin.log_change(request, row, sentence)
+    admin.message_user(request, sentence, messages.SUCCESS)
+    return True

@@ -129,6 +129,15 @@ def add_tab(
     TABS.update(later)
 
 
+Panel = Callable[[HttpRequest, BackendNode], str]
+_panels: dict[Panel, None] = {}
+
+
+def add_panel(draw: Panel) -> None:
+    """Let an app that stands on nodes say something above the tabs. Twice is once."""
+    _panels[draw] = None
+
+
 def context(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
     """Everything the template needs for the tab that was asked for."""
     allowed = [
@@ -141,6 +150,7 @@ def context(request: HttpRequest, node: BackendNode) -> dict[str, Any]:
         "node": node,
         "title": node.name,
         "cells": {name: displays.cell(name, look) for name in displays.LIVE},
+        "panels": [draw(request, node) for draw in _panels],
         "tab": tab,
         "tabs": allowed,
         "tab_template": f"console/nodes/tab_{tab}.html",

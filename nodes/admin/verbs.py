@@ -94,7 +94,8 @@ class NodeVerbs(ReadOnlyAdmin):
         variant=ActionVariant.WARNING,
         dialog=Dialog(
             title="Drain this node?",
-            explain="No new requests; running ones finish, at the latest by the deadline.",
+            explain="What is needed here is loaded elsewhere first, and serves until then; running"
+            " requests finish. Whatever is left at the deadline is cut off.",
             submit="Drain",
             form=forms.DrainDialog,
         ),

@@ -6,6 +6,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from clustermgr.lib.errors import NotFound
+from scheduling.presenting import rows
 from scheduling.services import asking
 
 MOST_VERDICTS = 200
@@ -13,7 +14,7 @@ MOST_VERDICTS = 200
 
 def why(request: HttpRequest) -> HttpResponse:
     """Asked of the planner at this moment; nothing is changed by it."""
-    if not request.user.has_perm("scheduling.view_placementdecision"):
+    if not request.user.has_perm(rows.ASK):
         raise PermissionDenied
     name = request.GET.get("model", "").replace("\x00", "")
     try:

@@ -19,6 +19,6 @@ class StandingChangeList(ConsoleChangeList):
         super().get_results(request)
         self.result_list = list(self.result_list)
         self.names = [one.model_name for one in self.result_list]
-        found = rows.rows(self.names, now=timezone.now())
+        found = rows.rows(self.names, request=request, now=timezone.now())
         for one, row in zip(self.result_list, found, strict=True):
             one.row = row

@@ -1,5 +1,6 @@
 """Models defined, edited and imported by hand. Nothing is written before everything is read."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -11,7 +12,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from clustermgr.lib.errors import DomainError
-from scheduling.admin.modelpage import definition_form
 from scheduling.definitions import Definition
 from scheduling.importing import read_yaml
 from scheduling.models import ModelLoadInfo
@@ -25,6 +25,10 @@ TEXTS = ("backend", "size", "vram", "concurrency_group")
 def page_of(name: str, tab: str = "") -> str:
     page = reverse("admin:scheduling_modelloadinfo_change", args=[quote(name)])
     return f"{page}?tab={tab}" if tab else page
+
+
+def page_of_list() -> str:
+    return reverse("admin:scheduling_modelloadinfo_changelist")
 
 
 def new(admin: Any, request: HttpRequest) -> HttpResponse:
@@ -48,6 +52,8 @@ def new(admin: Any, request: HttpRequest) -> HttpResponse:
 def save(admin: Any, request: HttpRequest) -> HttpResponse:
     """An edit of a model that is there; says how many replicas it takes out of service."""
     _must(admin.has_edit_permission(request))
+    if request.method != "POST":  # a reload of what a refusal came back on
+        return HttpResponseRedirect(page_of_list())
     name, version = request.POST.get("model", ""), request.POST.get("version", "")
     try:
         edited = defining.edit(
@@ -59,12 +65,9 @@ def save(admin: Any, request: HttpRequest) -> HttpResponse:
             cutover=Cutover.ROLLING if request.POST.get("rolling") else None,
         )
     except DomainError as refusal:
-        admin.message_user(request, str(refusal), messages.ERROR)
-    else:
-        admin.message_user(request, _said(edited), messages.SUCCESS)
-    known = ModelLoadInfo.objects.filter(pk=name.replace("\x00", "")).exists()
-    home = reverse("admin:scheduling_modelloadinfo_changelist")
-    return HttpResponseRedirect(page_of(name, "definition") if known else home)
+        return _again(admin, request, name=name, refusal=str(refusal))
+    admin.message_user(request, _said(edited), messages.SUCCESS)
+    return HttpResponseRedirect(page_of(name, "definition"))
 
 
 def import_many(admin: Any, request: HttpRequest) -> HttpResponse:
@@ -81,25 +84,31 @@ def import_many(admin: Any, request: HttpRequest) -> HttpResponse:
         else:
             said = f"Defined {len(done.created)}, edited {len(done.edited)}, left alone "
             admin.message_user(request, f"{said}{len(done.unchanged)}.", messages.SUCCESS)
-            return HttpResponseRedirect(reverse("admin:scheduling_modelloadinfo_changelist"))
+            return HttpResponseRedirect(page_of_list())
     context = {"text": text, "refusal": refusal}
     return _page(admin, request, "console/models/import.html", "Import models", **context)
 
 
 def _new(admin: Any, request: HttpRequest, *, refusal: str = "") -> HttpResponse:
-    form = definition_form(ModelLoadInfo(options=_kept(request)))
     given = request.POST if request.method == "POST" else request.GET  # a link may bring a name
-    kept = {name: given.get(name, "") for name in ("name", *TEXTS)}
-    context = {**form, "kept": kept, "refusal": refusal, "may_edit": True}
+    context = {**_kept(given), "refusal": refusal, "back": page_of_list()}
     return _page(admin, request, "console/models/new.html", "Define a model", **context)
 
 
-def _kept(request: HttpRequest) -> dict[str, Any]:
+def _again(admin: Any, request: HttpRequest, *, name: str, refusal: str) -> HttpResponse:
+    """An edit as it was filled in, with what is wrong about it."""
+    carried = {key: request.POST.get(key, "") for key in ("model", "version")}
+    known = ModelLoadInfo.objects.filter(pk=name.replace("\x00", "")).exists()
+    back = page_of(name, "definition") if known else page_of_list()
+    context = {**_kept(request.POST), "refusal": refusal, "carried": carried, "back": back}
+    return _page(admin, request, "console/models/new.html", f"Edit {name}", **context)
+
+
+def _kept(given: Mapping[str, str]) -> dict[str, Any]:
     """What was filled in, for the form that comes back with a refusal."""
-    try:
-        return options.read(request.POST)
-    except DomainError:
-        return {}
+    shown, rest = options.typed(given)
+    kept = {name: given.get(name, "") for name in ("name", "rolling", *TEXTS)}
+    return {"kept": kept, "shown_options": shown, "more_options": rest, "may_edit": True}
 
 
 def _filled(request: HttpRequest) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def fragment(request: HttpRequest) -> HttpResponse:
     if not request.user.has_perm(VIEW):
         raise PermissionDenied
     names = [name.replace("\x00", "") for name in request.GET.getlist("model")[:MOST]]
-    found = rows.rows(names, now=timezone.now())
+    found = rows.rows(names, request=request, now=timezone.now())
     parts = [rows.cell(name, row, oob=True) for row in found for name in rows.LIVE]
     if "running" in request.GET and names and request.user.has_perm("nodes.view_nodemodel"):
         context = {**modelpage.running(names[0], request=request), "oob": True}

@@ -59,18 +59,17 @@ def asked(name: str, *, request: HttpRequest) -> dict[str, Any]:
 
 
 def _definition(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
-    may = request.user.has_perm("scheduling.change_modelloadinfo")
-    return {**definition_form(model), "may_edit": may}
-
-
-def definition_form(model: ModelLoadInfo) -> dict[str, Any]:
     shown, rest = options.inputs(model.options)
     return {
-        "model": model,
+        "may_edit": request.user.has_perm("scheduling.change_modelloadinfo"),
         "shown_options": shown,
         "more_options": rest,
-        "size": _size(model.size_bytes),
-        "vram": _size(model.vram_bytes),
+        "kept": {
+            "backend": model.backend,
+            "size": _size(model.size_bytes),
+            "vram": _size(model.vram_bytes),
+            "concurrency_group": model.concurrency_group,
+        },
     }
 
 
@@ -87,13 +86,13 @@ def _rule(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
 def _jobs(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
     now = timezone.now()
     found = LoadJob.objects.filter(model_name=model.model_name).select_related("node")
-    page = _page(request, found)
+    page = page_of_rows(request, found)
     return {**page, "jobs": [words.job_line(job, now=now) for job in page["found"]]}
 
 
 def _decisions(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
     found = PlacementDecision.objects.filter(model_name=model.model_name).select_related("node")
-    page = _page(request, found)
+    page = page_of_rows(request, found)
     return {
         **page,
         "decisions": [
@@ -109,11 +108,11 @@ def _decisions(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
 
 
 def _events(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
-    page = _page(request, ClusterEvent.objects.filter(subject=model.model_name))
+    page = page_of_rows(request, ClusterEvent.objects.filter(subject=model.model_name))
     return {**page, "events": [(one, in_words(one.kind)) for one in page["found"]]}
 
 
-def _page(request: HttpRequest, found: Any) -> dict[str, Any]:
+def page_of_rows(request: HttpRequest, found: Any) -> dict[str, Any]:
     number = page_number(request)
     start = (number - 1) * PER_PAGE
     page = list(found[start : start + PER_PAGE + 1])
@@ -142,7 +141,7 @@ def context(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
     allowed = [name for name, (_, needs) in TABS.items() if not needs or _may(request, needs)]
     asked = request.GET.get("tab", allowed[0])
     tab = asked if asked in allowed else allowed[0]
-    [row] = rows.rows([model.model_name], now=timezone.now())
+    [row] = rows.rows([model.model_name], request=request, now=timezone.now())
     return {
         "model": model,
         "row": row,

@@ -7,11 +7,20 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from clustermgr.lib.admin import EmptyHint
-from scheduling.admin import asking, editing, leases, live, modelpage, replicas, trying
+from scheduling.admin import (
+    asking,
+    editing,
+    leases,
+    live,
+    modelpage,
+    nodetabs,
+    replicas,
+    trying,
+    whatif,
+)
 from scheduling.admin.changelist import StandingChangeList
 from scheduling.admin.modelverbs import ModelVerbs
 from scheduling.models import ModelLoadInfo, ModelSchedulingConfig
@@ -47,13 +56,15 @@ class ModelAdmin(ModelVerbs):
         guard = self.admin_site.admin_view
         return [
             path("live/", guard(live.fragment), name="scheduling_live"),
+            path("node/<uuid:node_id>/", guard(nodetabs.fragment), name="scheduling_node"),
             path("matches/", guard(live.matches), name="scheduling_matches"),
             path("why/", guard(asking.why), name="scheduling_why"),
+            path("what-if/", guard(self._with(whatif.page)), name="scheduling_whatif"),
             path("new/", guard(self._with(editing.new)), name="scheduling_model_new"),
             path("import/", guard(self._with(editing.import_many)), name="scheduling_import"),
             path(
                 "edit/",
-                guard(require_POST(self._with(editing.save))),
+                guard(self._with(editing.save)),
                 name="scheduling_model_save",
             ),
             path(

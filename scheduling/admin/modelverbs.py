@@ -90,6 +90,7 @@ class ModelVerbs(ReadOnlyAdmin):
         verb="forget",
         icon="delete",
         variant=ActionVariant.DANGER,
+        leads_to="admin:scheduling_modelloadinfo_changelist",
         dialog=Dialog(
             title="Delete this model?",
             explain="Its definition is forgotten; it can be defined again.",

@@ -54,7 +54,7 @@ class RuleAdmin(ReadOnlyAdmin):
         guard = self.admin_site.admin_view
         return [
             path("new/", guard(self.new), name="scheduling_rule_new"),
-            path("save/", guard(require_POST(self.save)), name="scheduling_rule_save"),
+            path("save/", guard(self.save), name="scheduling_rule_save"),
             path("remove/", guard(require_POST(self.remove)), name="scheduling_rule_remove"),
             *super().get_urls(),
         ]
@@ -68,7 +68,7 @@ class RuleAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, obj: Any = None, **kwargs: Any
     ) -> HttpResponse:
-        [row] = rows.rows([obj.model_name], now=timezone.now())
+        [row] = rows.rows([obj.model_name], request=request, now=timezone.now())
         context.update(ruleform.context(obj.model_name, obj))
         context.update(
             row=row,
@@ -81,31 +81,40 @@ class RuleAdmin(ReadOnlyAdmin):
     def new(self, request: HttpRequest) -> HttpResponse:
         if not self.has_rule_permission(request):
             raise PermissionDenied
+        name = request.GET.get("model", "").replace("\x00", "")
+        return self._form(request, "Make a rule", **ruleform.context(name, None))
+
+    def _form(self, request: HttpRequest, title: str, **filled: Any) -> HttpResponse:
         known = ModelLoadInfo.objects.values_list("model_name", flat=True)
         context = {
             **self.admin_site.each_context(request),
-            **ruleform.context(request.GET.get("model", "").replace("\x00", ""), None),
-            "title": "Make a rule",
+            "title": title,
             "opts": self.model._meta,
             "known": known[:500],
             "may_rule": True,
+            "back": reverse("admin:scheduling_modelschedulingconfig_changelist"),
+            **filled,
         }
         return TemplateResponse(request, "console/models/new_rule.html", context)
 
     def save(self, request: HttpRequest) -> HttpResponse:
         if not self.has_rule_permission(request):
             raise PermissionDenied
+        if request.method != "POST":  # a reload of what a refusal came back on
+            return HttpResponseRedirect(_back(""))
         name, version = request.POST.get("model_name", "").strip(), request.POST.get("version", "")
         try:
             rule = policies.put(
                 ruleform.read(request.POST, model_name=name),
                 by=request.user.get_username(),
                 now=timezone.now(),
-                expected_version=int(version) if version.isdecimal() else None,
+                expected_version=int(version)
+                if version.isdecimal() and len(version) < 19
+                else None,
             )
         except DomainError as refusal:
-            self.message_user(request, str(refusal), messages.ERROR)
-            return HttpResponseRedirect(_back(name))
+            filled = ruleform.again(request.POST, refusal)
+            return self._form(request, f"Rule of {name}", **filled, back=_back(name))
         wish = words.wish(rule, desired=rule.min_replicas)
         self.message_user(request, f"The rule of {name} is saved: {wish}.", messages.SUCCESS)
         return HttpResponseRedirect(_back(name))

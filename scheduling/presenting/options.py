@@ -1,7 +1,7 @@
 """Load options as inputs: each by its type, read back as what it means."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from clustermgr.lib.errors import InvalidInput
 from worker.rpc.backend_pb2 import ModelOptions
 
 PREFIX = "o."
+FIELDS = ModelOptions.DESCRIPTOR.fields
 COMMON = (
     *("Model", "ContextSize", "NGPULayers", "Threads", "NBatch", "F16Memory", "MMap"),
     *("Embeddings", "Reranking", "FlashAttention", "MMProj", "LoraAdapter", "Options"),
@@ -36,8 +37,19 @@ class Input:
 
 def inputs(options: Mapping[str, Any]) -> tuple[list[Input], list[Input]]:
     """What is set or often needed, and the rest."""
-    found = [_input(field, options.get(field.name)) for field in ModelOptions.DESCRIPTOR.fields]
-    shown = [one for one in found if one.name in options or one.name in COMMON]
+    return _parted(
+        _input(field, _written(kind(field), options.get(field.name))) for field in FIELDS
+    )
+
+
+def typed(form: Mapping[str, str]) -> tuple[list[Input], list[Input]]:
+    """The same as somebody filled it in, readable or not."""
+    return _parted(_input(field, form.get(f"{PREFIX}{field.name}", "")) for field in FIELDS)
+
+
+def _parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
+    found = list(inputs)
+    shown = [one for one in found if one.value or one.name in COMMON]
     order = {name: place for place, name in enumerate(COMMON)}
     shown.sort(key=lambda one: (order.get(one.name, len(order)), one.name))
     rest = [one for one in found if one not in shown]
@@ -47,7 +59,7 @@ def inputs(options: Mapping[str, Any]) -> tuple[list[Input], list[Input]]:
 def read(form: Mapping[str, str]) -> dict[str, Any]:
     """The options that were filled in; `definitions` checks what they say."""
     filled: dict[str, Any] = {}
-    for field in ModelOptions.DESCRIPTOR.fields:
+    for field in FIELDS:
         text = form.get(f"{PREFIX}{field.name}", "").replace("\r\n", "\n")
         if text.strip():
             filled[field.name] = _value(field.name, kind(field), text)
@@ -62,8 +74,8 @@ def kind(field: Any) -> str:
     return KINDS[field.cpp_type]
 
 
-def _input(field: Any, value: Any) -> Input:
-    return Input(name=field.name, kind=kind(field), value=_written(kind(field), value))
+def _input(field: Any, text: str) -> Input:
+    return Input(name=field.name, kind=kind(field), value=text)
 
 
 def _written(kind: str, value: Any) -> str:

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.admin.utils import quote
+from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from nodes.presenting.displays import ago
 from scheduling.presenting import words
 from scheduling.services import standing as standings
 from scheduling.services.standing import Standing
 
 LIVE = ("state", "count", "why")
+ASK = "scheduling.view_placementdecision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,12 @@ class Row:
     wish: str
     age: str
     retry: str
+    may_ask: bool  # "Why?"
+
+    @property
+    def pending(self) -> bool:
+        """Something is waited for."""
+        return self.state in ("starved", "outdated", "loading") or bool(self.standing.why)
 
     @property
     def name(self) -> str:
@@ -44,11 +51,12 @@ class Row:
         return quote(self.standing.name)
 
 
-def rows(names: Iterable[str], *, now: datetime) -> list[Row]:
-    return [row(one, now=now) for one in standings.of(names)]
+def rows(names: Iterable[str], *, request: HttpRequest, now: datetime) -> list[Row]:
+    may_ask = request.user.has_perm(ASK)
+    return [row(one, may_ask=may_ask, now=now) for one in standings.of(names)]
 
 
-def row(standing: Standing, *, now: datetime) -> Row:
+def row(standing: Standing, *, may_ask: bool, now: datetime) -> Row:
     model, rule = standing.model, standing.rule
     retries = [
         moment
@@ -63,8 +71,9 @@ def row(standing: Standing, *, now: datetime) -> Row:
         key=hashlib.sha256(standing.name.encode()).hexdigest()[:16],
         state=words.state(standing),
         wish=words.wish(rule, desired=standing.desired),
-        age=ago(standing.since, now=now) if standing.since and standing.since <= now else "",
+        age=words.lasting(now - standing.since) if standing.since and standing.since <= now else "",
         retry=words.coming(max(retries), now=now) if retries and standing.why else "",
+        may_ask=may_ask,
     )
 
 

@@ -3,12 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from clustermgr.lib.errors import InvalidInput
+from clustermgr.lib.errors import DomainError, InvalidInput
 from nodes.states import TaintEffect
 from scheduling.models import ModelSchedulingConfig
 from scheduling.presenting import words
 from scheduling.states import RoutePolicy, Strategy
 
+# Where the form has room for a sentence
+FIELDS = frozenset(
+    {
+        *("model_name", "mode", "min_replicas", "max_replicas", "selector", "priority"),
+        *("balance_abs_threshold", "balance_rel_threshold", "min_prefix_match", "tolerations"),
+    }
+)
 NUMBERS = {"balance_abs_threshold": int, "balance_rel_threshold": float, "min_prefix_match": float}
 
 POLICIES = {
@@ -19,6 +26,13 @@ POLICIES = {
 }
 
 
+CHOICES: dict[str, Any] = {
+    "modes": words.MODES,
+    "strategies": Strategy.choices,
+    "policies": list(POLICIES.items()),
+}
+
+
 def context(model_name: str, rule: ModelSchedulingConfig | None) -> dict[str, Any]:
     """What the form shows; of a rule that is not there yet, what it would be."""
     shown = rule or ModelSchedulingConfig(model_name=model_name, min_replicas=1)
@@ -26,10 +40,22 @@ def context(model_name: str, rule: ModelSchedulingConfig | None) -> dict[str, An
         "rule": shown,
         "rule_exists": rule is not None,
         "mode": words.mode(shown),
-        "modes": words.MODES,
         "tolerations": "\n".join(map(_written, shown.tolerations)),
-        "strategies": Strategy.choices,
-        "policies": list(POLICIES.items()),
+        **CHOICES,
+    }
+
+
+def again(form: Mapping[str, str], refusal: DomainError) -> dict[str, Any]:
+    """The form as it was filled in, with the sentence at the field it is about."""
+    field = refusal.told.get("field", "")
+    return {
+        "rule": dict(form.items()),
+        "rule_exists": bool(form.get("version")),
+        "mode": form.get("mode", ""),
+        "tolerations": form.get("tolerations", ""),
+        "wrong": {field: str(refusal)} if field in FIELDS else {},
+        "refusal": "" if field in FIELDS else str(refusal),
+        **CHOICES,
     }
 
 
@@ -37,7 +63,7 @@ def read(form: Mapping[str, str], *, model_name: str) -> dict[str, Any]:
     """The document that the form means; `rules` checks what it says."""
     mode = form.get("mode", "")
     if mode not in words.MODES:
-        raise InvalidInput("Choose a mode: pin, auto-scale or spread.")
+        raise _wrong("mode", "Choose a mode: pin, auto-scale or spread.")
     scale = mode == "scale"
     return {
         "model_name": model_name,
@@ -59,7 +85,13 @@ def _number(form: Mapping[str, str], name: str, kind: Any) -> Any:
     try:
         return kind(text) if text else 0
     except ValueError:
-        raise InvalidInput(f"{name} must be a number.") from None
+        raise _wrong(name, f"{name} must be a number.") from None
+
+
+def _wrong(field: str, sentence: str) -> InvalidInput:
+    refusal = InvalidInput(sentence)
+    refusal.told = {"field": field}
+    return refusal
 
 
 def _tolerations(text: str) -> list[dict[str, str]]:

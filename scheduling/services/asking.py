@@ -1,6 +1,6 @@
 """Questions about placement; nothing is changed by asking."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,11 +8,13 @@ from typing import Any
 from django.conf import settings
 
 from clustermgr.lib.errors import NotFound
+from nodes.states import ReplicaState
 from scheduling import snapshot
 from scheduling.planning import changes, deciding, explaining
 from scheduling.planning.changes import Changes
 from scheduling.planning.plans import Plan, Verdict
 from scheduling.planning.standing import Standing
+from scheduling.planning.views import ClusterView
 from scheduling.services.reconciling import knobs
 
 
@@ -40,6 +42,26 @@ class Why:
             "smallest_fix": self.smallest_fix,
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A replica on a machine that is supposed to be emptied, or gone."""
+
+    node: str
+    model: str
+    index: int
+    in_flight: int
+    managed: bool  # a rule asks for replicas of its model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a change would make different."""
+
+    plan: Plan
+    anyway: Plan  # what would be decided without it
+    leaving: tuple[Leaving, ...]
 
 
 def why(model_name: str, *, now: datetime) -> Why:
@@ -71,6 +93,34 @@ def what_if(supposed: Changes, *, now: datetime) -> Plan:
     """What one tick would decide if the cluster were so."""
     view = changes.supposed(snapshot.take(now=now), supposed, now=now)
     return deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
+
+
+def compare(supposed: Changes, *, now: datetime) -> Compared:
+    """What one tick would decide if the cluster were so, beside what it decides as it is."""
+    view, turns = snapshot.take(now=now), knobs(settings.CLUSTER)
+    other = changes.supposed(view, supposed, now=now)
+    return Compared(
+        plan=deciding.plan(other, now=now, knobs=turns),
+        anyway=deciding.plan(changes.eager(view), now=now, knobs=turns),
+        leaving=_leaving(view, {*supposed.drain, *supposed.remove}),
+    )
+
+
+def _leaving(view: ClusterView, names: Collection[str]) -> tuple[Leaving, ...]:
+    nodes = {node.id: node.name for node in view.nodes if node.name in names}
+    managed = {one.name for one in view.models if one.rule is not None and one.rule.managed}
+    found = (
+        Leaving(
+            node=nodes[row.node],
+            model=row.model,
+            index=row.slot,
+            in_flight=row.in_flight,
+            managed=row.model in managed,
+        )
+        for row in view.replicas
+        if row.node in nodes and row.state == ReplicaState.LOADED
+    )
+    return tuple(sorted(found, key=lambda one: (one.node, one.model, one.index)))
 
 
 def _answer(model: str, patient: Plan, eager: Plan) -> tuple[str, str]:

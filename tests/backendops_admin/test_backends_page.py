@@ -164,7 +164,7 @@ def test_refresh_now_has_the_node_asked(
 
 
 def test_tabs_stand_in_the_order_in_which_people_look_for_them() -> None:
-    wanted = "overview replicas backends operations labels capacity logs events"
+    wanted = "overview replicas backends operations loads labels capacity logs events"
     assert list(TABS) == wanted.split()
 
 

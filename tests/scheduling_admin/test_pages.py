@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.admin.utils import quote
@@ -58,7 +58,7 @@ def busy() -> ModelLoadInfo:
         model_name="org/llama",
         cause=Cause.FLOOR,
         summary="No node fits.",
-        smallest_fix="Uncordon gpu-2.",
+        smallest_fix="uncordon gpu-2",
         verdicts=[
             {"node": "x", "name": "gpu-2", "fits": False, "why": "It is cordoned.", "score": []}
         ],
@@ -102,7 +102,7 @@ def test_a_models_page_tells_progress_eta_and_each_nodes_verdict(
     assert "30 s left" in replicas
     assert "to replace" in replicas
     decisions = text(viewer, page_of(busy.pk, "decisions"))
-    assert "Uncordon gpu-2." in decisions
+    assert "To mend it: uncordon gpu-2." in decisions
     assert "It is cordoned." in decisions
 
 
@@ -322,3 +322,62 @@ def test_why_is_answered_by_the_planner(viewer: Client) -> None:
     assert "it is cordoned" in shown
     missing = text(viewer, reverse("admin:scheduling_why") + "?model=ghost")
     assert "There is no model ghost" in missing
+
+
+def test_a_refused_rule_keeps_what_was_typed_and_says_at_which_field(operator: Client) -> None:
+    make_model()
+    make_rule(min_replicas=1)
+    save = reverse("admin:scheduling_rule_save")
+    form = {"model_name": "llama", "version": "1", "mode": "scale", "strategy": "spread"}
+    form["priority"] = "7"
+    reply = operator.post(save, {**form, "min_replicas": "5", "max_replicas": "2"})
+    shown = reply.content.decode()
+    assert reply.context["wrong"] == {
+        "min_replicas": "min_replicas (5) is more than max_replicas (2)."
+    }
+    assert 'name="min_replicas" value="5"' in shown
+    assert 'name="priority" value="7"' in shown
+    assert 'name="version" value="1"' in shown
+    unread = operator.post(save, {**form, "selector": "a in (", "tolerations": "spot"})
+    assert list(unread.context["wrong"]) == ["selector"]
+    assert 'value="a in ("' in unread.content.decode()
+    assert ">spot</textarea>" in unread.content.decode()
+    stale = operator.post(save, {**form, "version": "9"})
+    assert "was changed by somebody else" in stale.context["refusal"]
+    assert operator.get(save).status_code == 302  # a reload of that page
+
+
+def test_a_refused_edit_keeps_what_was_typed_even_if_nobody_can_read_it(operator: Client) -> None:
+    make_model()
+    form = {"model": "llama", "version": "1", "backend": "", "o.GrammarTriggers": "["}
+    shown = operator.post(reverse("admin:scheduling_model_save"), form).content.decode()
+    assert "GrammarTriggers cannot be read." in shown
+    assert ">[</textarea>" in shown
+    assert 'name="version" value="1"' in shown
+    assert operator.get(reverse("admin:scheduling_model_save")).status_code == 302
+
+
+def test_who_deletes_a_model_lands_on_the_list(root: Client) -> None:
+    make_model()
+    url = reverse("admin:scheduling_modelloadinfo_forget", args=["llama"])
+    here = {"HX-Request": "true", "HX-Current-URL": f"http://testserver{page_of('llama')}"}
+    make_rule()
+    refused = root.post(url, {"_form_submitted": "1"}, headers=here)
+    assert refused.headers["HX-Redirect"] == page_of("llama")
+    reply = root.post(url, {"_form_submitted": "1", "force": "on"}, headers=here)
+    assert reply.headers["HX-Redirect"] == reverse(MODELS)
+
+
+def test_what_waits_says_how_long_and_can_be_asked_about_in_the_list(
+    viewer: Client, busy: ModelLoadInfo
+) -> None:
+    since = datetime.now(UTC) - timedelta(minutes=12, seconds=5)
+    LoadJob.objects.all().delete()
+    ModelSchedulingConfig.objects.update(unsatisfiable_since=since)
+    for name in (MODELS, RULES):
+        shown = text(viewer, reverse(name))
+        assert "for 12 min" in shown
+        assert "?model=org%2Fllama" in shown
+    groups = viewer.get(reverse("admin:index")).context["sidebar_navigation"]
+    badges = {item["title"]: item.get("badge") for group in groups for item in group["items"]}
+    assert badges["Models"] == 1
