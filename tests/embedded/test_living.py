@@ -86,8 +86,10 @@ def test_a_models_life(cluster: Cluster) -> None:
     assert min(seen) >= 2
 
     # A node is drained under load: replaced first, then no new requests, and the last one ends
-    busy = fifth[0]
-    cluster.rows("UPDATE nodes_nodemodel SET in_flight = 1 WHERE id = %s", busy.id)
+    leases = [cluster.ask("POST", "/api/route", {"model": "llama"}) for _ in fifth]
+    assert {lease["replica"]["id"] for lease in leases} == {str(one.id) for one in fifth}
+    cluster.ask("DELETE", f"/api/route/{leases[1]['lease_id']}")
+    busy = next(one for one in fifth if str(one.id) == leases[0]["replica"]["id"])
     node = f"/api/nodes/{cluster.id_of(busy.node)}"
     with cluster.watched("llama") as seen:
         cluster.ask("POST", f"{node}/drain", {})
@@ -96,7 +98,7 @@ def test_a_models_life(cluster: Cluster) -> None:
     state = cluster.rows("SELECT state FROM nodes_nodemodel WHERE id = %s", busy.id)
     assert state == [("loaded",)]
     assert cluster.backends() == 3
-    cluster.rows("UPDATE nodes_nodemodel SET in_flight = 0 WHERE id = %s", busy.id)
+    cluster.ask("DELETE", f"/api/route/{leases[0]['lease_id']}")
     until(lambda: cluster.ask("GET", node)["drained_at"] is not None, seconds=60)
     assert cluster.backends() == 2
     cluster.ask("POST", f"{node}/resume", {})
