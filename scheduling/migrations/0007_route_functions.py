@@ -18,6 +18,14 @@ ELIGIBLE = """
     AND (p_excluded IS NULL OR r.id <> ALL(p_excluded))
 """
 
+# Everything here is a handful of rows by their keys. The planner takes arrays for a hundred rows
+# and the table of leases for an empty one, and would read all replicas or all dead leases. And
+# it would plan the pick anew for every request, which takes three times as long as the pick.
+BY_INDEX = """
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+"""
+
 TAKE = """
 CREATE FUNCTION route_take(
     p_model text,
@@ -29,7 +37,7 @@ CREATE FUNCTION route_take(
     lease uuid, replica uuid, node uuid, node_name text, address text, replica_index integer,
     revision text, how text, load integer, lowest integer, candidates integer, missed boolean,
     hot_load integer
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql {by_index} AS $$
 #variable_conflict use_column
 DECLARE
     v_wanted integer := cardinality(p_leases);
@@ -198,7 +206,7 @@ END $$
 
 RELEASE = """
 CREATE FUNCTION route_release(p_leases uuid[], p_expired_by timestamptz)
-RETURNS TABLE (lease uuid, replica uuid) LANGUAGE plpgsql AS $$
+RETURNS TABLE (lease uuid, replica uuid) LANGUAGE plpgsql {by_index} AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -243,11 +251,15 @@ ALTER TABLE scheduling_routelease RESET (
 """
 
 
+def _filled(statement: str) -> str:
+    return statement.replace("{eligible}", ELIGIBLE).replace("{by_index}", BY_INDEX)
+
+
 class Migration(migrations.Migration):
     dependencies = [("scheduling", "0006_rolling"), ("nodes", "0009_withdrawn_replicas")]
 
     operations = [
-        migrations.RunSQL(TAKE.replace("{eligible}", ELIGIBLE), DROP_TAKE),
-        migrations.RunSQL(RELEASE, DROP_RELEASE),
+        migrations.RunSQL(_filled(TAKE), DROP_TAKE),
+        migrations.RunSQL(_filled(RELEASE), DROP_RELEASE),
         migrations.RunSQL(KEEP_SMALL, AS_IT_WAS),
     ]
