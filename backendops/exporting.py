@@ -36,7 +36,8 @@ COLUMNS = (
     "version",
 )
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet would compute instead of showing
+# What a spreadsheet would compute instead of showing
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def response(request: HttpRequest, rows: OperationQuerySet, *, kind: str) -> StreamingHttpResponse:

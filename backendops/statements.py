@@ -38,7 +38,7 @@ UPDATE backendops_pendingbackendop op
        total_bytes = CASE WHEN op.state = 'failed' THEN 0 ELSE op.total_bytes END,
        percentage = CASE WHEN op.state = 'failed' THEN 0 ELSE op.percentage END,
        progress_seq = CASE WHEN op.state = 'failed' THEN 0 ELSE op.progress_seq END,
-       progress_at = CASE WHEN op.state = 'failed' THEN NULL ELSE op.progress_at END,
+       progress_at = NULL,  -- nothing heard yet, not for as long as nobody was at it
        rate = 0
   FROM picked
  WHERE op.id = picked.id AND op.state IN ('queued', 'failed')
@@ -85,11 +85,18 @@ WITH written AS (
 ), bars AS (
     SELECT operation_id, sum(weight * percentage) / sum(weight) AS percentage
       FROM weighed GROUP BY operation_id
+), held AS MATERIALIZED (
+    -- two processes may have ops of the same operations: in order, or they deadlock
+    SELECT operation.id, bars.percentage
+      FROM backendops_operation operation JOIN bars ON bars.operation_id = operation.id
+     WHERE operation.progress_floor < bars.percentage
+     ORDER BY operation.id
+       FOR NO KEY UPDATE OF operation
 )
 UPDATE backendops_operation operation
-   SET progress_floor = bars.percentage
-  FROM bars
- WHERE operation.id = bars.operation_id AND operation.progress_floor < bars.percentage
+   SET progress_floor = greatest(operation.progress_floor, held.percentage)
+  FROM held
+ WHERE operation.id = held.id
 """
 
 # Keep what this process holds; whatever is not returned was taken away from it.

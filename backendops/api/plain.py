@@ -76,7 +76,7 @@ class DeleteNowView(OperationsView):
         roll = waiting.settled(
             placed.operation, within=settings.CLUSTER.answer_within, now=timezone.now()
         )
-        if roll.failed:
+        if roll.failed and not roll.moving:
             raise NodeRefused(roll.first_error)
         if roll.state == OperationState.SUCCEEDED:
             return Response({"success": True, "message": "Backend deleted successfully"})

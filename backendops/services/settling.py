@@ -39,7 +39,7 @@ def succeeded(
 ) -> bool:
     """It is done, and the node's inventory says so; `there` is what it lists now."""
     told: dict[str, Any] = {"percentage": 100.0, "last_error": "", "rate": 0.0}
-    told["after"] = verifying.evidence(there)
+    told["after"] = {} if op.verb == Verb.STOP else verifying.evidence(there)
     if not _end(op, OpState.SUCCEEDED, now=now, note=note, **told):
         return _cancelled_meanwhile(op, "The node had finished it.", now=now)
     _remember(DID[Verb(op.verb)], op, now=now)
