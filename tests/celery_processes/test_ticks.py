@@ -43,6 +43,7 @@ def test_losing_every_connection_to_postgresql_ends_no_process(crew: Fleet) -> N
 
 
 def test_a_killed_worker_leaves_its_work_to_the_others(crew: Fleet) -> None:
+    crew.worker("ticks", "prefork", 2)  # whatever ran before this test
     crew.processes[0].kill()
     grows(crew)
 
