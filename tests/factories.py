@@ -104,7 +104,8 @@ def make_operation(*ops: PendingBackendOp, **changes: Any) -> Operation:
         "requested_at": NOW,
     }
     operation = Operation.objects.create(**{**values, **changes})
-    operation.ops.set(ops)
+    for op in ops:  # in their order: `set` would write them in any
+        operation.ops.add(op)
     return operation
 
 

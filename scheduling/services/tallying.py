@@ -87,7 +87,7 @@ class Tallies:
             taken, self._waiting = self._waiting, {}
         try:
             _write(taken)
-        except Exception:
+        except Exception:  # edge: whatever it is, what was counted is kept; the round logs it
             self._merge(taken.items())
             raise
 
