@@ -14,6 +14,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 import psycopg
+import uvloop
 from django.contrib.auth.models import User
 from django.db import connection
 
@@ -25,6 +26,7 @@ from nodes.states import ReplicaState
 from scheduling import statements
 from scheduling.routing.asks import Ask
 from scheduling.services import prefixing
+from scheduling.services.looprouting import LoopRouter
 from scheduling.services.routing import Router
 
 NODES, OTHERS, OTHER_MODELS = 1000, 5000, 500
@@ -45,7 +47,8 @@ class Measured:
 def run() -> None:
     """Threads of one process against one PostgreSQL; `c` is a web process of its own."""
     token = _fill()
-    print("a: LocalAI's statements, b: our service, c: ours over HTTP, d: our SQL alone")
+    print("a: LocalAI's statements, b: our service, in threads (bt) and on an event loop (bl),")
+    print("c: ours over HTTP, d: our SQL alone")
     print(f"pairs of pick and release in {SECONDS:.0f} s each; p99 of a pair in ms")
     with server.web() as web:
         for replicas in REPLICAS:
@@ -58,17 +61,17 @@ def run() -> None:
 
 
 def _compared(clients: int, *, web: server.Web, token: str) -> tuple[object, ...]:
-    a, b, d = (_measure(way, clients) for way in (_localai, _ours, _our_sql))
+    a, bt, d = (_measure(way, clients) for way in (_localai, _ours, _our_sql))
+    bl = uvloop.run(_on_a_loop(clients))
     c = asyncio.run(_over_http(web.port, token, clients))
-    ways = (a, b, c, d)
+    ways = (a, bt, bl, c, d)
     return (
         f"{clients} clients",
         *(round(one.per_second) for one in ways),
         *(one.p99 for one in ways),
-        f"{b.per_second / a.per_second:.1f}x",
-        f"{c.per_second / a.per_second:.1f}x",
-        f"{d.per_second / b.per_second:.2f}x",
-        f"{b.p99 / a.p99:.2f}",
+        *(f"{way.per_second / a.per_second:.1f}x" for way in (bt, bl, c)),
+        *(f"{d.per_second / b.per_second:.2f}x" for b in (bt, bl)),
+        *(f"{b.p99 / a.p99:.2f}" for b in (bt, bl)),
     )
 
 
@@ -112,6 +115,22 @@ def _run(
         thread.start()
     for thread in threads:
         thread.join()
+
+
+async def _on_a_loop(clients: int) -> Measured:
+    """As a web process does it, without HTTP around it."""
+    router, times = LoopRouter(ROUTER), list[float]()
+    began = time.perf_counter()
+
+    async def client() -> None:
+        while (start := time.perf_counter()) < began + SECONDS:
+            lease = await router.acquire(Ask(model=MODEL, holder="bench", ttl=TTL))
+            assert lease is not None
+            await router.release(lease.id)
+            times.append(time.perf_counter() - start)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return _measured(times, time.perf_counter() - began)
 
 
 async def _over_http(port: int, token: str, clients: int) -> Measured:
@@ -205,7 +224,7 @@ def _ours() -> Iterator[Pair]:
 
 @contextmanager
 def _our_sql() -> Iterator[Pair]:
-    with _bare_connection() as bare:
+    with _bare_connection(lazy=True) as bare:
 
         def pair() -> None:
             now, lease = datetime.now(UTC), uuid4()
@@ -236,8 +255,10 @@ def _one(lease: UUID, now: datetime) -> dict[str, object]:
 
 
 @contextmanager
-def _bare_connection() -> Iterator[psycopg.Connection]:
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as bare:
+def _bare_connection(*, lazy: bool = False) -> Iterator[psycopg.Connection]:
+    options = "-c synchronous_commit=off" if lazy else ""
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True, options=options) as bare:
         yield bare
 
 
@@ -258,9 +279,9 @@ UPDATE nodes_nodemodel SET in_flight = in_flight - 1
    AND in_flight > 0
 """
 HEADER = (
-    *("", "a", "b", "c", "d"),
-    *("a p99", "b p99", "c p99", "d p99"),
-    *("b/a", "c/a", "d/b", "p99 b/a"),
+    *("", "a", "bt", "bl", "c", "d"),
+    *("a p99", "bt p99", "bl p99", "c p99", "d p99"),
+    *("bt/a", "bl/a", "c/a", "d/bt", "d/bl", "p99 bt/a", "p99 bl/a"),
 )
 ROUTER = Router(clock=lambda: datetime.now(UTC), prefixes=prefixing.default())
 

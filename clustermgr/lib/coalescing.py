@@ -64,19 +64,22 @@ class Together(Generic[Item, Answer]):
         return place.answer  # type: ignore[return-value]  # whoever did not fail was answered
 
     def _lead(self, key: Hashable, line: deque[_Place[Item, Answer]]) -> None:
-        """One turn, one's own item among them; then the next in the line leads."""
+        """One turn, one's own item among them; then the next in the line leads.
+
+        It is woken last: those who were served may be back in the line before it looks.
+        """
         with self._lock:
             turn = [line.popleft() for _ in range(min(len(line), self._at_most))]
         self._serve(turn)
+        for place in turn:
+            if not place.leads:
+                place.wake()
         with self._lock:
             if line:
                 line[0].leads = True
                 line[0].wake()
             else:
                 del self._lines[key]
-        for place in turn:
-            if not place.leads:
-                place.wake()
 
     def _serve(self, turn: Sequence[_Place[Item, Answer]]) -> None:
         try:
@@ -112,14 +115,17 @@ class TogetherAsync(Generic[Item, Answer]):
         return await answer
 
     async def _lead(self, key: Hashable, line: deque[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        while line:
-            turn = [line.popleft() for _ in range(min(len(line), self._at_most))]
-            await self._serve(turn)
-        del self._waiting[key]
+        try:
+            while line:
+                turn = [line.popleft() for _ in range(min(len(line), self._at_most))]
+                await self._serve(turn)
+        finally:
+            del self._waiting[key]
 
     async def _serve(self, turn: Sequence[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._work([item for item, _ in turn])
+            told = list(zip(turn, answers, strict=True))
         except BaseException as failure:
             for _, answer in turn:
                 if not answer.done():
@@ -127,6 +133,6 @@ class TogetherAsync(Generic[Item, Answer]):
             if not isinstance(failure, Exception):
                 raise
             return
-        for (_, answer), told in zip(turn, answers, strict=True):
+        for (_, answer), mine in told:
             if not answer.done():
-                answer.set_result(told)
+                answer.set_result(mine)

@@ -2,7 +2,9 @@
 
 Django's own are checked whenever they are taken and bind parameters in the client, which costs
 more than such a statement does. These are checked after a failure, and PostgreSQL keeps their
-plans. Whoever is in a transaction stays in it: then the statement is part of it.
+plans. Nor do they wait for the disk: a crash of PostgreSQL may lose what the last half second
+changed here. Whoever is in a transaction stays in it: then the statement is part of it, and is
+as lasting as the rest.
 """
 
 import atexit
@@ -55,6 +57,7 @@ def _pool() -> "ConnectionPool[psycopg.Connection[Any]]":
     told = connection.get_connection_params()
     wanted = ("host", "port", "dbname", "user", "password", "sslmode", "options")
     known = {name: told[name] for name in wanted if told.get(name)}
+    known["options"] = f"{known.get('options', '')} -c synchronous_commit=off".strip()
     pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
         kwargs={**known, "autocommit": True, "connect_timeout": 3, "prepare_threshold": 2},
         min_size=0,

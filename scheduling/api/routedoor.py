@@ -1,14 +1,13 @@
 """The door for requests: leases without Django's way through middleware and views.
 
-Requests for one model that arrive while a statement is under way are served by the next one,
-together. A token is looked up once in CHECK_EVERY; who has none, or may not, is refused by the
+A token is looked up once in CHECK_EVERY; who has none, or may not, is refused by the
 views behind the door, which say the same in the same words.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +23,6 @@ from prometheus_client import Counter, Histogram
 
 from clustermgr import tokens
 from clustermgr.lib.api import envelope
-from clustermgr.lib.coalescing import TogetherAsync
 from clustermgr.lib.errors import DomainError, NotFound, TooLarge, Unauthenticated
 from clustermgr.lib.offloop import off_loop
 from clustermgr.lib.text import uuid_in
@@ -32,8 +30,8 @@ from scheduling.api import routebody
 from scheduling.api.routebody import ReleaseIn, RenewIn, RouteIn
 from scheduling.routing.asks import Ask, Lease
 from scheduling.services import leasing
-from scheduling.services.coldstart import Outlook
-from scheduling.services.routing import ASK_EVERY, LOOK_EVERY, default_router
+from scheduling.services.looprouting import CallerLeft, LoopRouter
+from scheduling.services.routing import default_router
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -72,11 +70,8 @@ class RouteDoor:
 
     def __init__(self, django: App) -> None:
         self._django = django
-        self._router = default_router(clock=timezone.now)
+        self._router = LoopRouter(default_router(clock=timezone.now))
         self._callers: dict[str, _Caller] = {}
-        self._takes: TogetherAsync[Ask, Lease | None] = TogetherAsync(self._take, at_most=64)
-        self._wants: TogetherAsync[Ask, Outlook] = TogetherAsync(self._want)
-        self._releases: TogetherAsync[UUID, bool] = TogetherAsync(self._release)
 
     def takes(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -89,7 +84,7 @@ class RouteDoor:
                 await self._django(scope, receive, send)
                 return
             status, told = await self._do(scope, receive, caller)
-        except _HungUp:
+        except CallerLeft:
             return
         except DomainError as refusal:
             await _refuse(send, refusal)
@@ -120,13 +115,13 @@ class RouteDoor:
             case "release":
                 return await self._release_many(routebody.read(await _body(receive), ReleaseIn))
             case "end" if lease:
-                return 200, {"released": await self._releases.do(None, lease)}
+                return 200, {"released": await self._router.release(lease)}
         raise NotFound("There is no such lease.")
 
     async def _lease(self, given: RouteIn, receive: Receive, caller: str) -> Answer:
         ask, within = routebody.ask_of(given, holder=caller)
         began = monotonic()
-        lease = await self._takes.do(ask.group, ask)
+        lease = await self._router.acquire(ask)
         if lease is None:
             lease = await self._waited(ask, within, receive)
         TOOK.observe(monotonic() - began)
@@ -134,24 +129,9 @@ class RouteDoor:
         return 200, routebody.answer(lease)
 
     async def _waited(self, ask: Ask, within: timedelta, receive: Receive) -> Lease:
-        """Look again and again; who hangs up meanwhile holds nothing."""
-        ends, looks = monotonic() + within.total_seconds(), 0
         leaving = asyncio.create_task(_left(receive))
         try:
-            while True:
-                if looks % ASK_EVERY == 0:
-                    outlook = await self._wants.do((ask.model, ask.revision), ask)
-                lease = await self._takes.do(ask.group, ask)
-                if leaving.done():
-                    if lease is not None:
-                        await self._releases.do(None, lease.id)
-                    raise _HungUp
-                if lease is not None:
-                    return lease
-                if monotonic() >= ends:
-                    raise await off_loop(outlook.given_up, ask.model, waited=within)
-                looks += 1
-                await asyncio.wait([leaving], timeout=LOOK_EVERY)
+            return await self._router.wait_for(ask, within=within, leaving=leaving)
         finally:
             leaving.cancel()
 
@@ -164,17 +144,8 @@ class RouteDoor:
 
     async def _release_many(self, given: ReleaseIn) -> Answer:
         known = routebody.leases_of(given)
-        ended = await asyncio.gather(*(self._releases.do(None, lease) for lease in known))
+        ended = await asyncio.gather(*(self._router.release(lease) for lease in known))
         return 200, {"released": sum(ended)}
-
-    async def _take(self, asks: Sequence[Ask]) -> Sequence[Lease | None]:
-        return await off_loop(self._router.take, asks)
-
-    async def _want(self, asks: Sequence[Ask]) -> Sequence[Outlook]:
-        return [await off_loop(self._router.want, asks[0])] * len(asks)
-
-    async def _release(self, leases: Sequence[UUID]) -> Sequence[bool]:
-        return await off_loop(self._router.release_all, leases)
 
     async def _caller(self, secret: str) -> str | None:
         if not secret:
@@ -197,10 +168,6 @@ class DatabaseAway(DomainError):
     retry_after = 5
 
 
-class _HungUp(Exception):
-    """Nobody is there any more to be answered."""
-
-
 def _name_of(secret: str) -> str | None:
     try:
         user = tokens.authenticate(secret, now=timezone.now()).user
@@ -220,7 +187,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _HungUp
+            raise CallerLeft
         body += message.get("body", b"")
         if len(body) > routebody.MOST_BODY:
             raise TooLarge(f"A request may have {routebody.MOST_BODY} bytes.")

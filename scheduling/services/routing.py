@@ -89,9 +89,9 @@ class Router:
         return leases
 
     def release_all(self, leases: Sequence[UUID]) -> list[bool]:
-        """End many leases in one statement; which were live."""
+        """End many leases in one statement; which were live. One named twice was live once."""
         ended = leasing.release(leases)
-        return [lease in ended for lease in leases]
+        return [_taken_out(ended, lease) for lease in leases]
 
     def _wish(self, ask: Ask, policy: Policy, *, now: datetime) -> Wish | None:
         if ask.session or not ask.chain:
@@ -110,6 +110,12 @@ class Router:
             load=Load(chosen=lease.load, least=lease.least, hot=lease.hot_load),
             now=now,
         )
+
+
+def _taken_out(ended: set[UUID], lease: UUID) -> bool:
+    live = lease in ended
+    ended.discard(lease)
+    return live
 
 
 def _wanted(ask: Ask, wish: Wish | None) -> Wanted:

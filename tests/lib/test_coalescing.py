@@ -111,3 +111,17 @@ def test_a_caller_that_hangs_up_on_a_loop_takes_nobody_along() -> None:
         return await staying
 
     assert asyncio.run(story()) == 2
+
+
+def test_work_that_answers_too_little_on_a_loop_wedges_nobody() -> None:
+    async def story() -> list[object]:
+        async def work(items: Sequence[int]) -> list[int]:
+            return [item for item in items if item > 0]
+
+        together = TogetherAsync(work)
+        short = await asyncio.gather(
+            *(together.do("key", item) for item in (0, 1)), return_exceptions=True
+        )
+        return [*map(type, short), await together.do("key", 2)]
+
+    assert asyncio.run(story()) == [ValueError, ValueError, 2]

@@ -81,3 +81,13 @@ def test_a_replica_that_is_gone_is_preferred_no_more(router: Router) -> None:
 
 def test_a_session_is_kept_whatever_it_asks(router: Router) -> None:
     assert len({route(router, (turn,), session="anna") for turn in range(1, 20)}) == 1
+
+
+def test_each_of_many_at_once_is_told_how_busy_the_least_was_when_it_was_picked(
+    router: Router,
+) -> None:
+    NodeModel.objects.exclude(node__name__in="ab").delete()
+    first = router.acquire(ask(chain=PROMPT))
+    assert first is not None
+    together = [lease for lease in router.take([ask(chain=PROMPT)] * 4) if lease]
+    assert [(lease.load, lease.least) for lease in together] == [(1, 0), (0, 0), (2, 1), (1, 1)]

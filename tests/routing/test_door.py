@@ -55,6 +55,16 @@ def test_giving_back_twice_is_no_mistake(caller: Caller) -> None:
     assert in_flight() == [0]
 
 
+def test_a_lease_that_is_named_twice_is_released_once(caller: Caller) -> None:
+    make_replica(make_node())
+
+    async def story(it: Caller) -> Any:
+        _, lease = await it.route()
+        return await it.ask("POST", "/api/route/release", {"leases": [lease["lease_id"]] * 2})
+
+    assert caller.run(story) == (200, {"released": 1})
+
+
 def test_a_burst_of_callers_is_spread_and_released_together(caller: Caller) -> None:
     for name in "abc":
         make_replica(make_node(name))
