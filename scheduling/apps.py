@@ -5,7 +5,7 @@ from django.apps import AppConfig
 
 class SchedulingConfig(AppConfig):
     name = "scheduling"
-    verbose_name = "Models"
+    verbose_name = "Scheduling"
 
     def ready(self) -> None:
         from nodes.services import draining

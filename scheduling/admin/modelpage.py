@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from django.db.models import Max
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -16,6 +17,7 @@ from scheduling.services import standing
 from scheduling.states import ACTIVE
 
 PER_PAGE = 25
+MOST_SLOTS = 100  # on one node; what higher ones went through is in the list of all events
 MOST_REPLICAS = 200
 MOST_VERDICTS = 200
 
@@ -108,7 +110,11 @@ def _decisions(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
 
 
 def _events(request: HttpRequest, model: ModelLoadInfo) -> dict[str, Any]:
-    page = page_of_rows(request, ClusterEvent.objects.filter(subject=model.model_name))
+    name = model.model_name
+    highest = LoadJob.objects.filter(model_name=name).aggregate(at=Max("replica_index"))["at"]
+    slots = range(min((highest or 0) + 1, MOST_SLOTS))
+    about = ClusterEvent.objects.filter(subject__in=[name, *(f"{name}#{slot}" for slot in slots)])
+    page = page_of_rows(request, about.select_related("node"))
     return {**page, "events": [(one, in_words(one.kind)) for one in page["found"]]}
 
 

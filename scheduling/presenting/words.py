@@ -95,7 +95,7 @@ def job_line(job: LoadJob, *, now: datetime) -> JobLine:
     return JobLine(
         job=job,
         bar=bar if active and job.state != JobState.PENDING else None,
-        detail=_detail(job) if active else "",
+        detail=_detail(job) if active else _took(job),
         age=ago(job.finished_at or job.created_at, now=now),
         cause=CAUSES.get(job.cause, job.cause),
     )
@@ -109,6 +109,12 @@ def _detail(job: LoadJob) -> str:
     if left is not None:
         parts.append(f"{lasting(left)} left")
     return " · ".join(parts)
+
+
+def _took(job: LoadJob) -> str:
+    if job.started_at is None or job.finished_at is None:
+        return ""
+    return f"took {lasting(job.finished_at - job.started_at)}"
 
 
 def amount(count: float) -> str:
