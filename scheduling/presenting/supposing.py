@@ -71,7 +71,7 @@ def read(form: Mapping[str, str]) -> Changes:
 def answer(found: Compared, *, changes: Changes) -> Answer:
     plan, anyway = found.plan, found.anyway
     answered = {
-        "load": _loads(plan, {(one.model, one.node) for one in anyway.place}),
+        "load": _loads(plan, {(one.model, one.node, one.cause) for one in anyway.place}),
         "unload": _unloads(plan, {one.replica for one in anyway.unload}),
         "starved": _starved(plan, {(one.model, one.missing) for one in anyway.starved}),
         "waiting": _waiting(plan, {(one.model, one.reason) for one in anyway.held}),
@@ -132,7 +132,7 @@ def _loads(plan: Plan, known: Collection[Any]) -> list[Line]:
             text=one.summary,
             cause=CAUSES.get(one.cause, one.cause),
             verdicts=one.verdicts,
-            anyway=(one.model, one.node) in known,
+            anyway=(one.model, one.node, one.cause) in known,
         )
         for one in plan.place
     )

@@ -5,7 +5,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from nodes.models import BackendNode
+from nodes.models import BackendNode, NodeModel
 from scheduling.models import LoadJob, PlacementDecision
 from tests.factories import GIB, NOW, make_model, make_node, make_replica, make_rule
 
@@ -46,6 +46,15 @@ def test_a_replica_that_nothing_can_replace_stays_and_the_smallest_fix_is_named(
     assert "Serves on: nothing can replace it." in shown
     assert "To mend it: uncordon gpu-2" in shown
     assert "Lost: nothing can replace it." in ask(viewer, act="remove", nodes="gpu-1")
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_load_that_comes_for_another_reason_is_news(viewer: Client) -> None:
+    NodeModel.objects.update(in_flight=3)  # busy: one more is loaded on gpu-2 anyway
+    assert "Also without this" in ask(viewer, act="cordon", nodes="gpu-1")
+    shown = ask(viewer, act="drain", nodes="gpu-1")
+    assert "1 replica leaves, 1 is loaded." in shown
+    assert "Also without this" not in shown
 
 
 @pytest.mark.usefixtures("pair")
