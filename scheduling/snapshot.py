@@ -1,4 +1,4 @@
-"""Many rows into one picture for a plan: five statements at any size.
+"""Many rows into one picture for a plan: four statements at any size.
 
 Said in SQL, because a tick reads thousands of rows and making model instances, or even converting
 each value as the ORM does, takes longer than the reading. Bytes come as whole numbers, moments
@@ -55,19 +55,24 @@ SELECT node.id, node.name, node.node_type, node.approved_at, node.liveness,
  WHERE node.retired_at IS NULL
 """
 
-REPLICAS = """
-SELECT id, node_id, model_name, replica_index, state, in_flight,
-       extract(epoch FROM coalesce(last_used, created_at))::float8,
-       config_revision, suspect_since, outdated_at, withdrawn_at, cleanup_attempts
-  FROM nodes_nodemodel
+# Slots that are taken and loads under way, as of one moment: a load that is published between two
+# statements would be neither. Each row is a replica, its job, or both.
+SLOTS = """
+SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, replica.state,
+       replica.in_flight,
+       extract(epoch FROM coalesce(replica.last_used, replica.created_at))::float8,
+       replica.config_revision, replica.suspect_since, replica.outdated_at, replica.withdrawn_at,
+       replica.cleanup_attempts,
+       job.id, job.node_id, job.model_name, job.replica_index, job.config_revision, job.state,
+       least(job.reserved_vram, 9223372036854775807)::bigint, job.reservation_ended_at,
+       job.replaces_id
+  FROM nodes_nodemodel replica
+  FULL JOIN (
+      SELECT * FROM scheduling_loadjob
+       WHERE state = ANY(%(active)s) OR (reservation_ended_at IS NULL AND reserved_vram > 0)
+  ) job ON job.replica_id = replica.id
 """
-
-JOBS = """
-SELECT id, node_id, model_name, replica_index, config_revision, state,
-       least(reserved_vram, 9223372036854775807)::bigint, reservation_ended_at, replaces_id
-  FROM scheduling_loadjob
- WHERE state = ANY(%(active)s) OR (reservation_ended_at IS NULL AND reserved_vram > 0)
-"""
+REPLICA = len(ReplicaView._fields)
 
 # A model has a definition, a rule, or both. Pressed: enough requests had to go elsewhere lately.
 # They are counted by the minute: with a threshold above one, some may be a minute too old.
@@ -83,6 +88,7 @@ SELECT coalesce(model.model_name, rule.model_name),
        rule.selector, rule.tolerations::json, rule.min_replicas, rule.max_replicas, rule.spread_all,
        rule.pinned, rule.priority, rule.strategy,
        rule.unsatisfiable_since, rule.unsatisfiable_until, rule.unsatisfiable_reason,
+       rule.xmin::text,
        pressed.model_name IS NOT NULL
   FROM scheduling_modelloadinfo model
   FULL JOIN scheduling_modelschedulingconfig rule ON rule.model_name = model.model_name
@@ -115,20 +121,26 @@ RULE = (
     "unsatisfiable_since",
     "unsatisfiable_until",
     "unsatisfiable_reason",
+    "seen",
 )
 WEAKEST_FIRST = [source.value for source in reversed(LABEL_PRECEDENCE)]
 Row = tuple[Any, ...]
 
 
 def take(*, now: datetime) -> ClusterView:
-    """The cluster as it is in this transaction."""
-    nodes, definitions, replicas, jobs = (_rows(*statement) for statement in reading(now=now))
+    """The cluster as it is in this transaction.
+
+    Its parts are of different moments, in an order that errs on the safe side. Rules before all
+    they depend on: what came later than them is looked at again. Slots before nodes: what a job
+    does not hold any more is in its node's own figures by then.
+    """
+    definitions, slots, nodes = (_rows(*statement) for statement in reading(now=now))
     models = tuple(_model(row[:-1]) for row in definitions)
     return ClusterView(
         nodes=tuple(map(_node, nodes)),
         models=models,
-        replicas=tuple(map(ReplicaView._make, replicas)),
-        jobs=tuple(map(JobView._make, jobs)),
+        replicas=tuple(ReplicaView._make(row[:REPLICA]) for row in slots if row[0] is not None),
+        jobs=tuple(JobView._make(row[REPLICA:]) for row in slots if row[REPLICA] is not None),
         pressed=frozenset(row[0] for row in definitions if row[-1]),
         offers=offers.limited({model.backend for model in models if model.backend}),
     )
@@ -139,10 +151,9 @@ def reading(*, now: datetime) -> tuple[tuple[str, dict[str, Any]], ...]:
     cluster = settings.CLUSTER
     lately = now - cluster.prefix_pressure_window
     return (
-        (NODES, {"weakest_first": WEAKEST_FIRST}),
         (MODELS, {"since": lately, "enough": cluster.prefix_pressure_threshold}),
-        (REPLICAS, {}),
-        (JOBS, {"active": [state.value for state in ACTIVE]}),
+        (SLOTS, {"active": [state.value for state in ACTIVE]}),
+        (NODES, {"weakest_first": WEAKEST_FIRST}),
     )
 
 

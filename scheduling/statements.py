@@ -42,8 +42,9 @@ UPDATE nodes_backendnode node
 """
 
 # A plan's placements: slot, job, memory, decision and event of each, in one statement however many
-# they are. A model that was edited since is not joined, and a slot that somebody has is passed
-# over: what is left out is decided anew by the next tick. The nodes are locked before.
+# they are. A model that was edited since is not joined, nor a node that was closed, and a slot that
+# somebody has is passed over: what is left out is decided anew by the next tick. Nodes are locked
+# by id, as by everybody.
 OPEN_JOBS = """
 WITH wanted AS (
     SELECT *
@@ -54,9 +55,19 @@ WITH wanted AS (
            WITH ORDINALITY
            AS one (id, model, revision, node, slot, cause, vram, replaced, summary, verdicts,
                    subject, place)
+), takers AS MATERIALIZED (
+    SELECT node.id
+      FROM nodes_backendnode node
+     WHERE node.id = ANY(%(nodes)s::uuid[])
+       AND node.retired_at IS NULL AND node.approved_at IS NOT NULL
+       AND node.liveness = 'healthy' AND node.drain_requested_at IS NULL
+       AND node.cordoned_at IS NULL AND node.quarantined_until IS NULL
+     ORDER BY node.id
+       FOR NO KEY UPDATE
 ), current AS (
     SELECT wanted.*, definition.backend, definition.options
       FROM wanted
+      JOIN takers ON takers.id = wanted.node
       JOIN scheduling_modelloadinfo definition
         ON definition.model_name = wanted.model AND definition.config_revision = wanted.revision
 ), seated AS (
@@ -136,6 +147,45 @@ WITH leaver AS (
       FROM leaver JOIN gone USING (id)
 )
 SELECT id FROM gone
+"""
+
+# What a plan says of rules that cannot be kept, or can again, with a decision and an event where it
+# says something new. Only of rules that are as the plan saw them: an edit, or new capacity, ends a
+# pause, and must not be slept through because of a tick that had looked before.
+HUNGER = """
+WITH told AS (
+    SELECT *
+      FROM unnest(%(models)s::text[], %(seen)s::text[],
+                  %(sinces)s::timestamptz[], %(untils)s::timestamptz[], %(reasons)s::text[],
+                  %(causes)s::text[], %(fixes)s::text[], %(verdicts)s::text[],
+                  %(kinds)s::text[], %(severities)s::text[], %(sentences)s::text[],
+                  %(befores)s::text[], %(afters)s::text[])
+           WITH ORDINALITY
+           AS one (model, seen, since, until, reason, cause, fix, verdicts,
+                   kind, severity, sentence, before, after, place)
+), held AS MATERIALIZED (
+    SELECT rule.id, told.place
+      FROM scheduling_modelschedulingconfig rule
+      JOIN told ON told.model = rule.model_name AND told.seen = rule.xmin::text
+     ORDER BY rule.id
+       FOR NO KEY UPDATE OF rule
+), written AS (
+    UPDATE scheduling_modelschedulingconfig rule
+       SET unsatisfiable_since = told.since, unsatisfiable_until = told.until,
+           unsatisfiable_reason = told.reason
+      FROM held JOIN told USING (place)
+     WHERE rule.id = held.id
+), decided AS (
+    INSERT INTO scheduling_placementdecision
+           (at, model_name, config_revision, cause, summary, smallest_fix, verdicts)
+    SELECT %(now)s, model, '', cause, reason, fix, verdicts::jsonb
+      FROM told JOIN held USING (place) WHERE cause <> '' ORDER BY place
+)
+INSERT INTO nodes_clusterevent
+       (at, kind, severity, subject, actor, reason, before, after, request_id, acknowledged_by)
+SELECT %(now)s, kind, severity, model, %(by)s, sentence, before::jsonb, after::jsonb,
+       %(request)s, ''
+  FROM told JOIN held USING (place) WHERE kind <> '' ORDER BY place
 """
 
 # Nodes whose figure is not the sum of what jobs hold there, with that sum.

@@ -83,7 +83,7 @@ class ModelVerbs(ReadOnlyAdmin):
     def unload(self, request: HttpRequest, model: ModelLoadInfo, filled: Filled) -> str:
         by, now = request.user.get_username(), timezone.now()
         count = stopping.stop_all(model.model_name, by=by, now=now, force=filled["force"])
-        return f"{count} replica{'' if count == 1 else 's'} of {model.model_name} are unloaded."
+        return f"{model.model_name}: {_unloading(count)}."
 
     @ops_action(
         "Delete",
@@ -101,4 +101,9 @@ class ModelVerbs(ReadOnlyAdmin):
     def forget(self, request: HttpRequest, model: ModelLoadInfo, filled: Filled) -> str:
         by, now = request.user.get_username(), timezone.now()
         count = defining.delete(model.model_name, by=by, now=now, force=filled["force"])
-        return f"{model.model_name} is deleted; {count} replicas are being unloaded."
+        return f"{model.model_name} is deleted; {_unloading(count)}."
+
+
+def _unloading(count: int) -> str:
+    replicas = "1 replica is" if count == 1 else f"{count} replicas are"
+    return f"{replicas} being unloaded"

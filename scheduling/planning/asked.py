@@ -9,6 +9,7 @@ from scheduling.planning.drafts import Draft
 from scheduling.planning.spots import Spot
 from scheduling.planning.standing import Standing
 from scheduling.planning.wishes import Wish
+from scheduling.planning.words import times
 from scheduling.states import Cause
 
 
@@ -48,7 +49,7 @@ def one_more(
     # An operator may try again at once: he has looked
     if cause == Cause.REQUEST and filling.backing_off(draft, standing):
         sentence = (
-            f"{name} failed {standing.model.failures} times, last with: "
+            f"{name} failed {times(standing.model.failures)}, last with: "
             f"{standing.model.last_error or 'no reason'}. "
             f"Next try at {standing.model.retry_at:%H:%M:%S} UTC."
         )

@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from nodes.states import ReplicaState
 from scheduling.planning import filters
 from scheduling.planning.orders import Order
 from scheduling.planning.spots import Spot
 from scheduling.planning.views import ClusterView, JobView, ReplicaView
 from scheduling.planning.wishes import PoolKey, Wish
 
+LOADED = ReplicaState.LOADED.value
 Seat = tuple[ReplicaView, Spot | None]  # None: its node is not there any more
 
 
@@ -55,6 +57,13 @@ class Board:
         """Where another model of its concurrency group is, or comes."""
         group = wish.model.group
         return self._groups[group] - self._alone(wish) if group else set()
+
+    def stands(self, wish: Wish, spot: Spot) -> bool:
+        """Whether a replica of the model is loaded there that is not to be replaced."""
+        return any(
+            at is spot and row.state == LOADED and row.outdated_at is None
+            for row, at in self.seats.get(wish.name, ())
+        )
 
     def claim(self, spot: Spot, wish: Wish) -> int:
         """Take the lowest free slot, and what the replica will use."""

@@ -56,7 +56,8 @@ def make_room(draft: Draft, wish: Wish, *, spots: Sequence[Spot] | None = None) 
     for row in best.victims:
         reason = f"Makes room for {wish.name} on {best.spot.view.name}."
         draft.stop(draft.standings[row.model], row, Cause.EVICTED, reason)
-    return f"{count(len(best.victims), 'replica')} on {best.spot.view.name} make room for it."
+    make = "makes" if len(best.victims) == 1 else "make"
+    return f"{count(len(best.victims), 'replica')} on {best.spot.view.name} {make} room for it."
 
 
 def _lacks(spot: Spot, wish: Wish) -> set[Kind]:

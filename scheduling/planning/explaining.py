@@ -14,23 +14,26 @@ from scheduling.planning.wishes import Wish
 from scheduling.planning.words import count
 
 MANY = 50  # a decision names so many nodes, the nearest first; "Why?" names them all
+# Of one node, and of several
 GROUPS = {
-    Kind.TYPE: "run no backends",
-    Kind.APPROVAL: "wait for approval",
-    Kind.LIVENESS: "are not healthy",
-    Kind.DRAIN: "are being drained",
-    Kind.CORDON: "are cordoned",
-    Kind.QUARANTINE: "are quarantined",
-    Kind.TAINT: "have a taint that is not tolerated",
-    Kind.SELECTOR: "do not match the selector",
-    Kind.BACKEND: "cannot run its backend",
-    Kind.HARDWARE: "have too little memory in all",
-    Kind.BUDGET: "have too small a VRAM budget",
-    Kind.SLOT: "have no free slot",
-    Kind.VRAM: "have too little VRAM free",
-    Kind.RAM: "have too little RAM free",
-    Kind.DISK: "have too little disk free",
+    Kind.TYPE: ("runs no backends", "run no backends"),
+    Kind.APPROVAL: ("waits for approval", "wait for approval"),
+    Kind.LIVENESS: ("is not healthy", "are not healthy"),
+    Kind.DRAIN: ("is being drained", "are being drained"),
+    Kind.CORDON: ("is cordoned", "are cordoned"),
+    Kind.QUARANTINE: ("is quarantined", "are quarantined"),
+    Kind.TAINT: ("has a taint that is not tolerated", "have a taint that is not tolerated"),
+    Kind.SELECTOR: ("does not match the selector", "do not match the selector"),
+    Kind.BACKEND: ("cannot run its backend", "cannot run its backend"),
+    Kind.HARDWARE: ("has too little memory in all", "have too little memory in all"),
+    Kind.BUDGET: ("has too small a VRAM budget", "have too small a VRAM budget"),
+    Kind.SLOT: ("has no free slot", "have no free slot"),
+    Kind.VRAM: ("has too little VRAM free", "have too little VRAM free"),
+    Kind.RAM: ("has too little RAM free", "have too little RAM free"),
+    Kind.DISK: ("has too little disk free", "have too little disk free"),
 }
+ANOTHER = {Kind.TYPE, Kind.HARDWARE}  # mended by another node, whatever else this one lacks
+AWAY = {Kind.DRAIN, Kind.LIVENESS}  # what it has counts again when that is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def nowhere(
 ) -> Answer:
     """Explain a placement that is not possible."""
     among = tuple(board.spots.values()) if spots is None else spots
-    judged = [_Judged(spot=s, objections=filters.objections(s, wish)) for s in among]
+    judged = [_judged(board, spot, wish) for spot in among]
     nearest = sorted((one for one in judged if one.objections), key=lambda one: one.asks)
     return Answer(
         reason=_reason(wish, nearest),
@@ -70,10 +73,18 @@ def nowhere(
 
 def everywhere(board: Board, wish: Wish) -> tuple[Verdict, ...]:
     """What there is to say of every node, those that fit first, then the nearest to it."""
-    judged = [_Judged(spot=s, objections=filters.objections(s, wish)) for s in board.spots.values()]
+    judged = [_judged(board, spot, wish) for spot in board.spots.values()]
     able = [one.spot for one in judged if not one.objections]
     refused = sorted((one for one in judged if one.objections), key=lambda one: one.asks)
     return (*_ranked(board, wish, able), *map(_refused, refused))
+
+
+def _judged(board: Board, spot: Spot, wish: Wish) -> _Judged:
+    """Room is no obstacle where a replica of its own takes it and would count again."""
+    found = filters.objections(spot, wish)
+    if any(one.kind in AWAY for one in found) and board.stands(wish, spot):
+        found = [one for one in found if one.kind not in filters.ROOMS]
+    return _Judged(spot=spot, objections=found)
 
 
 def chosen(board: Board, wish: Wish, spot: Spot) -> tuple[Verdict, ...]:
@@ -130,11 +141,13 @@ def _reason(wish: Wish, nearest: Sequence[_Judged]) -> str:
         return f"{nearest[0].spot.view.name}: {_refused(nearest[0]).why}."
     # A node is counted by the hardest of its objections: mending the others would not help
     kinds = Counter(max(one.objections, key=lambda o: o.asks).kind for one in nearest)
-    groups = ", ".join(f"{number} {GROUPS[kind]}" for kind, number in kinds.most_common())
+    groups = ", ".join(f"{n} {GROUPS[kind][n > 1]}" for kind, n in kinds.most_common())
     return f"None of {len(nearest)} nodes can take {wish.name}: {groups}."
 
 
 def _fix(nearest: Sequence[_Judged]) -> str:
     if not nearest:
         return "add a node"
-    return " and ".join(dict.fromkeys(objection.fix for objection in nearest[0].objections))
+    found = nearest[0].objections
+    mend = [one for one in found if one.kind in ANOTHER][:1] or found
+    return " and ".join(dict.fromkeys(objection.fix for objection in mend))

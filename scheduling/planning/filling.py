@@ -11,6 +11,7 @@ from scheduling.planning.plans import Place, Starved
 from scheduling.planning.spots import Spot
 from scheduling.planning.standing import Standing
 from scheduling.planning.wishes import Wish
+from scheduling.planning.words import times
 from scheduling.states import Cause
 
 WHY = {
@@ -139,7 +140,8 @@ def may_try(draft: Draft, standing: Standing, *, missing: int) -> bool:
         starve(draft, standing, Cause.FLOOR, answer, missing=missing)
         return False
     if backing_off(draft, standing):
-        why = f"It failed {model.failures} times, last with: {model.last_error or 'no reason'}."
+        failed = f"It failed {times(model.failures)}"
+        why = f"{failed}, last with: {model.last_error or 'no reason'}."
         draft.hold(standing, f"{why} Next try at {model.retry_at:%H:%M:%S} UTC.", missing=missing)
         return False
     if rule.unsatisfiable_until is not None and rule.unsatisfiable_until > draft.now:

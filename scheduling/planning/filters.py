@@ -169,7 +169,9 @@ def enough_memory(spot: Spot, wish: Wish) -> Objection | None:
     total, memory = _memory(spot)
     if total < need:
         why = f"it has {gib(total)} of {memory} in all, {gib(need)} are needed"
-        return Objection(Kind.HARDWARE, why, f"add a node with at least {gib(need)} of VRAM")
+        fix = f"add a node with at least {gib(need)} of VRAM"
+        such = f" that matches {wish.selector}" if wish.selector.requirements else ""
+        return Objection(Kind.HARDWARE, why, f"{fix}{such}")
     if spot.gpu and 0 < view.vram_budget < need:
         why = f"its VRAM budget is {gib(view.vram_budget)}, {gib(need)} are needed"
         return Objection(Kind.BUDGET, why, f"raise the VRAM budget of {name} to {gib(need)}")
@@ -199,6 +201,9 @@ STATE: tuple[Filter, ...] = (runs_backends, approved, alive, staying, uncordoned
 MEANT: tuple[Filter, ...] = (welcome, selected)
 ALLOWED: tuple[Filter, ...] = (*MEANT, can_run)
 ROOM: tuple[Filter, ...] = (free_slot, enough_memory, enough_disk)
+
+
+ROOMS = {Kind.SLOT, Kind.VRAM, Kind.RAM, Kind.DISK, Kind.BUDGET, Kind.HARDWARE}  # what those say
 
 
 def meant(spot: Spot, wish: Wish) -> bool:

@@ -91,7 +91,8 @@ def _in_place(draft: Draft, standing: Standing, wish: Wish, rows: Iterable[Repli
             draft.hold(standing, waiting, missing=1)
             return
     where = f"{row.key} on {draft.board.name(row.node)}"
-    others = f"{left} serve meanwhile" if left else "none serves until the new one is loaded"
+    serve = "serves" if left == 1 else "serve"
+    others = f"{left} {serve} meanwhile" if left else "none serves until the new one is loaded"
     reason = f"There is no room for a new replica beside the old: {where} goes first; {others}."
     draft.retire(standing, row, reason, gap=True)
 

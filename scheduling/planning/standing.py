@@ -46,6 +46,12 @@ class Standing:
         return len(self.serving) + len(self.coming)
 
     @property
+    def taking(self) -> int:
+        """How many take requests, those included that are to go when others have come."""
+        emptied = [row for row in self.stranded if not row.withdrawn_at and not row.suspect_since]
+        return len(self.serving) + len(self.misplaced) + len(self.old) + len(emptied)
+
+    @property
     def spare(self) -> int:
         """How many that serve may go without breaking the rule by our own act."""
         if self.rule.spread_all or self.old:

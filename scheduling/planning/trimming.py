@@ -12,6 +12,7 @@ from scheduling.planning.drafts import Draft
 from scheduling.planning.plans import Cancel
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import ReplicaView
+from scheduling.planning.words import count
 from scheduling.states import Cause
 
 
@@ -38,7 +39,8 @@ def _outdated(draft: Draft, standing: Standing) -> None:
     # Of those that are replaced one by one, whoever is outdated has been replaced
     if not standing.old and len(standing.serving) < _floor(standing):
         alone = standing.short and not standing.coming and not standing.leaving
-        rows = rows[:1] if alone else []
+        # Where nobody answers nothing is freed, so that would not be the last one to go
+        rows = resting(standing.outdated)[:1] if alone else []
     for row in rows:
         draft.stop(standing, row, Cause.REPLACE, "Its model was edited since it was loaded.")
 
@@ -72,7 +74,9 @@ def _above_maximum(draft: Draft, standing: Standing) -> None:
     above = standing.have - rule.max_replicas
     number = min(above, len(standing.serving) - rule.min_replicas)
     for row in _worst(draft, resting(standing.serving), number):
-        draft.stop(standing, row, Cause.CEILING, f"More than {rule.max_replicas} replicas run.")
+        draft.stop(
+            standing, row, Cause.CEILING, f"More than {count(rule.max_replicas, 'replica')} run."
+        )
 
 
 def _give_up(draft: Draft, standing: Standing, number: int) -> None:
@@ -81,7 +85,7 @@ def _give_up(draft: Draft, standing: Standing, number: int) -> None:
     for job in jobs:
         standing.loads.remove(job)
         standing.coming.remove(job.node)
-        reason = f"More than {standing.rule.max_replicas} replicas run or load."
+        reason = f"More than {count(standing.rule.max_replicas, 'replica')} run or load."
         draft.cancel.append(Cancel(job=job.id, model=job.model, reason=reason))
 
 

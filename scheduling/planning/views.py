@@ -113,6 +113,7 @@ class RuleView:
     unsatisfiable_since: datetime | None = None
     unsatisfiable_until: datetime | None = None
     unsatisfiable_reason: str = ""
+    seen: str = ""  # which writing of the row this is: what follows from it is void after the next
 
     @property
     def managed(self) -> bool:

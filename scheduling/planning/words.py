@@ -9,3 +9,7 @@ def gib(count: int) -> str:
 
 def count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

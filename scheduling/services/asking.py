@@ -24,7 +24,7 @@ class Why:
 
     model: str
     desired: int
-    serving: int
+    serving: int  # wherever they stand
     coming: int
     satisfied: bool
     reason: str  # one sentence
@@ -75,13 +75,13 @@ def why(model_name: str, *, now: datetime) -> Why:
     patient = deciding.plan(view, now=now, knobs=turns)
     eager = deciding.plan(changes.eager(view), now=now, knobs=turns)
     reason, fix = _answer(model_name, patient, eager)
-    pool = len(draft.board.pool(standing.wish)) if standing.wish else 0
-    desired = pool if standing.rule.spread_all else standing.rule.min_replicas
+    meant = len(draft.board.meant(standing.wish)) if standing.wish else 0
+    desired = meant if standing.rule.spread_all else standing.rule.min_replicas
     return Why(
         model=model_name,
         desired=desired,
-        serving=len(standing.serving),
-        coming=len(standing.coming),
+        serving=standing.taking,
+        coming=len(draft.board.loads[model_name]),
         satisfied=not reason,
         reason=reason or _contented(standing, desired),
         smallest_fix=fix,

@@ -1,93 +1,112 @@
 """Rules that cannot be kept: since when, why, and when somebody tries again."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import connection, transaction
 from django.db.models import Case, Value, When
 
-from nodes.models import ClusterEvent
+from clustermgr.lib.context import request_id
+from clustermgr.lib.text import sentence
 from nodes.services import events
 from nodes.states import Severity
-from scheduling.models import ModelSchedulingConfig, PlacementDecision
+from scheduling import statements
+from scheduling.models import ModelSchedulingConfig
 from scheduling.planning.plans import Plan, Starved
+from scheduling.planning.views import ClusterView, RuleView
 
-FIELDS = ("unsatisfiable_since", "unsatisfiable_until", "unsatisfiable_reason")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What is written about one rule; the fields are statements.HUNGER's arrays, in its order."""
+
+    models: str
+    seen: str
+    sinces: datetime | None = None
+    untils: datetime | None = None
+    reasons: str = ""
+    causes: str = ""  # empty: no decision
+    fixes: str = ""
+    verdicts: str = "[]"
+    kinds: str = ""  # empty: no event
+    severities: str = Severity.INFO.value
+    sentences: str = ""
+    befores: str = "{}"
+    afters: str = "{}"
 
 
-def note(plan: Plan, *, now: datetime) -> None:
-    """Remember what a plan says of starving rules; nothing new writes nothing."""
-    if not plan.starved and not plan.recovered:
+def note(plan: Plan, *, view: ClusterView, now: datetime) -> None:
+    """Remember what a plan says of starving rules: one statement, and none for nothing new."""
+    rules = {one.name: one.rule for one in view.models if one.rule is not None}
+    told = [*_starving(plan.starved, rules), *_recovered(plan.recovered, rules)]
+    if not told:
         return
-    names = [*(one.model for one in plan.starved), *plan.recovered]
-    rules = {
-        rule.model_name: rule for rule in ModelSchedulingConfig.objects.filter(model_name__in=names)
-    }
-    starved = [one for one in plan.starved if one.model in rules]
-    news = [one for one in starved if rules[one.model].unsatisfiable_reason != one.reason]
-    changed = [rules[one.model] for one in starved if _starve(rules[one.model], one)]
-    back = [rules[name] for name in plan.recovered if name in rules]
-    drafts = [*(_told(one, now=now) for one in starved if one.news), *_recovered(back, now=now)]
-    for rule in back:
-        _write(rule, (None, None, ""))
-    ModelSchedulingConfig.objects.bulk_update([*changed, *back], FIELDS)
-    PlacementDecision.objects.bulk_create(_decision(one, now=now) for one in news)
-    events.record_all(drafts)
+    columns = zip(*map(astuple, told), strict=True)
+    values: dict[str, Any] = dict(zip(_Told.__slots__, map(list, columns), strict=True))
+    common: dict[str, Any] = {"by": events.SYSTEM, "now": now, "request": request_id.get()}
+    with connection.cursor() as cursor:
+        cursor.execute(statements.HUNGER, {**values, **common})
 
 
+@transaction.atomic
 def try_again(*, now: datetime) -> int:
-    """End every pause: something new may fit. How many rules starve, in one statement.
+    """End every pause: something new may fit. How many rules starve.
 
-    When it began stays known, and that it was told: a pause that is over is not none.
+    When it began stays known, and that it was told: a pause that is over is not none. Every row
+    is written, so that a tick that has looked already does not begin another pause.
     """
     starving = ModelSchedulingConfig.objects.filter(unsatisfiable_since__isnull=False)
+    held = starving.order_by("pk").select_for_update(no_key=True).values_list("pk", flat=True)
+    ids = list(held)  # in the order of everybody: two who end pauses wait instead of deadlocking
+    if not ids:
+        return 0
     over = Case(When(unsatisfiable_until__gt=now, then=Value(now)), default="unsatisfiable_until")
-    return starving.update(unsatisfiable_until=over)
+    return ModelSchedulingConfig.objects.filter(pk__in=ids).update(unsatisfiable_until=over)
 
 
-def _starve(rule: ModelSchedulingConfig, one: Starved) -> bool:
-    return _write(rule, (one.since, one.until, one.reason))
-
-
-def _write(rule: ModelSchedulingConfig, values: tuple[Any, ...]) -> bool:
-    before = tuple(getattr(rule, name) for name in FIELDS)
-    for name, value in zip(FIELDS, values, strict=True):
-        setattr(rule, name, value)
-    return before != values
-
-
-def _told(one: Starved, *, now: datetime) -> ClusterEvent:
-    return events.build(
-        "rule.starved",
-        actor=events.SYSTEM,
-        now=now,
-        subject=one.model,
-        reason=f"{one.reason} To mend it: {one.smallest_fix}.",
-        after={"missing": one.missing},
-        severity=Severity.ATTENTION,
-    )
-
-
-def _recovered(rules: Sequence[ModelSchedulingConfig], *, now: datetime) -> list[ClusterEvent]:
-    return [
-        events.build(
-            "rule.recovered",
-            actor=events.SYSTEM,
-            now=now,
-            subject=rule.model_name,
-            before={"reason": rule.unsatisfiable_reason},
+def _starving(starved: Iterable[Starved], rules: Mapping[str, RuleView]) -> Iterator[_Told]:
+    for one in starved:
+        rule = rules.get(one.model)
+        if rule is None or _is_known(rule, one):
+            continue
+        news = rule.unsatisfiable_reason != one.reason
+        yield _Told(
+            models=one.model,
+            seen=rule.seen,
+            sinces=one.since,
+            untils=one.until,
+            reasons=one.reason,
+            causes=one.cause if news else "",
+            fixes=one.smallest_fix,
+            verdicts=json.dumps([verdict.as_json() for verdict in one.verdicts] if news else []),
+            **(_told(one) if one.news else {}),
         )
-        for rule in rules
-        if rule.unsatisfiable_until is not None  # else nobody was told
-    ]
 
 
-def _decision(one: Starved, *, now: datetime) -> PlacementDecision:
-    return PlacementDecision(
-        at=now,
-        model_name=one.model,
-        cause=one.cause,
-        summary=one.reason,
-        smallest_fix=one.smallest_fix,
-        verdicts=[verdict.as_json() for verdict in one.verdicts],
-    )
+def _is_known(rule: RuleView, one: Starved) -> bool:
+    known = rule.unsatisfiable_since, rule.unsatisfiable_until, rule.unsatisfiable_reason
+    return known == (one.since, one.until, one.reason)
+
+
+def _told(one: Starved) -> dict[str, Any]:
+    return {
+        "kinds": "rule.starved",
+        "severities": Severity.ATTENTION.value,
+        "sentences": sentence(f"{one.reason} To mend it: {one.smallest_fix}.", limit=events.REASON),
+        "afters": json.dumps({"missing": one.missing}),
+    }
+
+
+def _recovered(names: Iterable[str], rules: Mapping[str, RuleView]) -> Iterator[_Told]:
+    for name in names:
+        rule = rules[name]
+        heard = rule.unsatisfiable_until is not None  # else nobody was told that it starved
+        yield _Told(
+            models=name,
+            seen=rule.seen,
+            kinds="rule.recovered" if heard else "",
+            befores=json.dumps({"reason": rule.unsatisfiable_reason}),
+        )

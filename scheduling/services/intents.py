@@ -19,7 +19,6 @@ from nodes.states import ReplicaState
 from scheduling import statements
 from scheduling.models import PlacementDecision
 from scheduling.planning.plans import Place, Unload
-from scheduling.services import reserving
 
 SUBJECT = 255
 
@@ -27,12 +26,11 @@ SUBJECT = 255
 def load(places: Sequence[Place], *, by: str, now: datetime) -> list[int]:
     """Take each slot and open its job; the jobs' ids.
 
-    A slot that somebody has meanwhile is passed over, and so is a model that was edited between
-    look and write: the decision is void, and the next tick has it.
+    A slot that somebody has meanwhile is passed over, and so is a model that was edited, or a node
+    that was closed, between look and write: the decision is void, and the next tick has it.
     """
     if not places:
         return []
-    reserving.hold({place.node for place in places if place.vram})
     values: dict[str, Any] = {
         "ids": [uuid4() for _ in places],
         "models": [place.model for place in places],

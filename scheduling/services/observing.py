@@ -6,7 +6,7 @@ is enough where there are two witnesses: the worker does not list it, and its po
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -24,6 +24,7 @@ from nodes.services import bearers, replicas
 from nodes.states import ReplicaState
 from nodes.wire import RunningModel
 from scheduling.services import strays
+from scheduling.services.strays import Slot, Told
 
 CONFIRMED_FOR = timedelta(minutes=2)  # so long a confirmation is good, if nobody answers
 MISS_EVERY = timedelta(seconds=8)  # two looks at once are one miss
@@ -35,47 +36,38 @@ Key = tuple[str, int]
 
 
 def observe(*, gateway: NodeGateway, clock: Callable[[], datetime]) -> None:
-    """Ask every node at once, and settle what each told; a quiet fleet costs three statements."""
+    """Ask every node at once, and settle what all of them told.
+
+    A quiet fleet costs three statements, and whatever is told a few more, never one per node.
+    """
     nodes = list(BackendNode.objects.approved().backends().online().select_related("join_token"))
     asked_at = clock()
     connection.close()
     answers = gateway.running_models_of([node.pk for node in nodes])
     rows = _rows_by_node()
-    known = strays.nodes_with_any()
-    told = {node: answers[node.pk] for node in nodes}
+    told = {node.pk: answer for node in nodes if isinstance(answer := answers[node.pk], tuple)}
+    settle(told, rows=rows, asked_at=asked_at)
+    strays.note(told, owned=_slots(rows), asked_at=asked_at)
     # Not called unreachable for it: whoever never listened would flap with each look
-    silent = [node for node, answer in told.items() if not isinstance(answer, tuple)]
-    news = {
-        node: answer
-        for node, answer in told.items()
-        if isinstance(answer, tuple)
-        and (node.pk in known or _has_news(rows[node.pk], answer, now=asked_at))
-    }
-    dead = _refusing(
-        [row for node, answer in news.items() for row in _missed(rows[node.pk], answer)]
-    )
-    for node, answer in news.items():
-        settle(node, running=answer, asked_at=asked_at, dead=dead)
-    _ask_processes(silent, now=asked_at)
+    _ask_processes([node for node in nodes if node.pk not in told], now=asked_at)
 
 
-def settle(
-    node: BackendNode,
-    *,
-    running: Sequence[RunningModel],
-    asked_at: datetime,
-    dead: Collection[UUID] = (),
-) -> None:
-    """Believe the worker: what it lists lives, what it does not list is missed; `dead` is gone."""
-    alive = _keys(running)
-    with transaction.atomic():
-        rows = _loaded(asked_at).filter(node=node).order_by("pk").select_for_update(no_key=True)
-        listed = {row.pk: (row.model_name, row.replica_index) in alive for row in rows}
-        missing = [pk for pk, there in listed.items() if not there]
-        _confirm([pk for pk, there in listed.items() if there], now=asked_at)
-        _miss(missing, now=asked_at)
-        _forget(missing, dead=dead)
-    strays.note(node, running=running, asked_at=asked_at)
+def settle(told: Told, *, rows: Mapping[UUID, Sequence[NodeModel]], asked_at: datetime) -> None:
+    """Believe the workers: what they list lives, what they do not list is missed, or gone."""
+    alive = {node: _keys(running) for node, running in told.items()}
+    loaded = [
+        row
+        for node in told
+        for row in rows.get(node, ())
+        if row.state == ReplicaState.LOADED and row.updated_at < asked_at
+    ]
+    listed = [row for row in loaded if _key(row) in alive[row.node_id]]
+    missing = [row for row in loaded if _key(row) not in alive[row.node_id]]
+    if news := [row.pk for row in listed if _has_news(row, now=asked_at)]:
+        _confirm(news, asked_at=asked_at)
+    if missing:
+        dead = _refusing([row for row in missing if row.address])
+        _miss_and_forget([row.pk for row in missing], dead=dead, asked_at=asked_at)
 
 
 def _keys(running: Sequence[RunningModel]) -> set[Key]:
@@ -89,21 +81,19 @@ def _rows_by_node() -> dict[UUID, list[NodeModel]]:
     return rows
 
 
-def _has_news(rows: Sequence[NodeModel], running: Sequence[RunningModel], *, now: datetime) -> bool:
-    """Whether anything has to be written: somebody missing, unknown, or not confirmed lately."""
-    owned = {(row.model_name, row.replica_index) for row in rows}
-    loaded = [row for row in rows if row.state == ReplicaState.LOADED]
-    serving = {(row.model_name, row.replica_index) for row in loaded}
-    alive = _keys(running)
-    if not alive <= owned or not serving <= alive:
-        return True
-    return any(
-        row.misses
-        or row.suspect_since
-        or not row.last_confirmed_at
-        or row.last_confirmed_at <= now - CONFIRMED_FOR
-        for row in loaded
-    )
+def _key(row: NodeModel) -> Key:
+    return row.model_name, row.replica_index
+
+
+def _slots(rows: Mapping[UUID, Sequence[NodeModel]]) -> set[Slot]:
+    return {(node, *_key(row)) for node, taken in rows.items() for row in taken}
+
+
+def _has_news(row: NodeModel, *, now: datetime) -> bool:
+    """Whether it is worth writing down that it lives: most rows of most looks need no write."""
+    confirmed = row.last_confirmed_at
+    fresh = confirmed is not None and confirmed > now - CONFIRMED_FOR
+    return bool(row.misses or row.suspect_since or not fresh)
 
 
 def _loaded(asked_at: datetime) -> NodeModelQuerySet:
@@ -111,11 +101,22 @@ def _loaded(asked_at: datetime) -> NodeModelQuerySet:
     return NodeModel.objects.filter(state=ReplicaState.LOADED, updated_at__lt=asked_at)
 
 
-def _confirm(ids: Sequence[UUID], *, now: datetime) -> None:
-    # Only where it says something new: most rows of most looks need no write
-    news = _old(now) | Q(misses__gt=0) | Q(suspect_since__isnull=False)
-    rows = NodeModel.objects.filter(news, pk__in=ids)
-    rows.update(last_confirmed_at=now, misses=0, missed_at=None, suspect_since=None)
+@transaction.atomic
+def _confirm(ids: Sequence[UUID], *, asked_at: datetime) -> None:
+    """Nobody waits for this: whoever is just being changed is confirmed by the next look."""
+    rows = _loaded(asked_at).filter(pk__in=ids).order_by("pk")
+    held = rows.select_for_update(no_key=True, skip_locked=True).values_list("pk", flat=True)
+    NodeModel.objects.filter(pk__in=list(held)).update(
+        last_confirmed_at=asked_at, misses=0, missed_at=None, suspect_since=None
+    )
+
+
+@transaction.atomic
+def _miss_and_forget(ids: Sequence[UUID], *, dead: Collection[UUID], asked_at: datetime) -> None:
+    rows = _loaded(asked_at).filter(pk__in=ids).order_by("pk").select_for_update(no_key=True)
+    held = list(rows.values_list("pk", flat=True))
+    _miss(held, now=asked_at)
+    _forget(held, dead=dead)
 
 
 def _old(now: datetime) -> Q:
@@ -128,16 +129,8 @@ def _miss(ids: Sequence[UUID], *, now: datetime) -> None:
     rows.update(misses=F("misses") + 1, missed_at=now)
 
 
-def _missed(rows: Sequence[NodeModel], running: Sequence[RunningModel]) -> list[NodeModel]:
-    alive = _keys(running)
-    loaded = [row for row in rows if row.state == ReplicaState.LOADED and row.address]
-    return [row for row in loaded if (row.model_name, row.replica_index) not in alive]
-
-
 def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
     """Those at whose address nobody listens: with the worker's word, no second look is needed."""
-    if not rows:
-        return set()
     connection.close()
     with ThreadPoolExecutor(AT_ONCE) as crowd:
         refused = list(crowd.map(backendrpc.refuses, [row.address for row in rows]))

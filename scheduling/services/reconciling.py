@@ -33,7 +33,8 @@ def tick(*, now: datetime) -> Plan | None:
 def _decide(*, now: datetime) -> Plan | None:
     if not try_lock(LockKey.RECONCILE):
         return None
-    plan = deciding.plan(snapshot.take(now=now), now=now, knobs=knobs(settings.CLUSTER))
+    view = snapshot.take(now=now)
+    plan = deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
     rolling.finish(plan.rolled, now=now)  # first: a model is locked before replicas
     intents.load(plan.place, by=events.SYSTEM, now=now)
     relieved = [one.model for one in plan.place if one.cause == Cause.PRESSURE]
@@ -41,7 +42,7 @@ def _decide(*, now: datetime) -> Plan | None:
         tallying.relieve(relieved)
     intents.unload(plan.unload, by=events.SYSTEM, now=now)
     intents.retire(plan.retire, by=events.SYSTEM, now=now)
-    hunger.note(plan, now=now)
+    hunger.note(plan, view=view, now=now)
     return plan
 
 

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, Min, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 
 from clustermgr.lib.errors import InvalidInput
 from nodes.models import BackendNode, NodeModel, NodeTaint
@@ -17,6 +18,7 @@ from nodes.states import ReplicaState, TaintEffect
 from nodes.taints import Taint, untolerated
 from scheduling import rules
 from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig, PlacementDecision
+from scheduling.states import JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +156,12 @@ def _desired(rule: ModelSchedulingConfig | None, matching: int) -> int:
 
 def _explained(standings: list[Standing]) -> list[Standing]:
     """Say of everything that is not as wished why, and since when."""
-    short = [one.name for one in standings if one.starved]
-    last = _last_decisions(short)
-    return [_with_reason(one, last.get(one.name)) for one in standings]
+    last = _last_decisions([one.name for one in standings if one.starved])
+    failing = _failing_since([one.name for one in standings if _fails(one)])
+    return [
+        _with_reason(one, decision=last.get(one.name), failing=failing.get(one.name))
+        for one in standings
+    ]
 
 
 def _last_decisions(names: list[str]) -> dict[str, PlacementDecision]:
@@ -167,23 +172,42 @@ def _last_decisions(names: list[str]) -> dict[str, PlacementDecision]:
     return {row.model_name: row for row in newest}
 
 
-def _with_reason(standing: Standing, decision: PlacementDecision | None) -> Standing:
-    why, since = _reason(standing, decision)
-    if not why:
-        return standing
-    return replace(standing, why=why, since=since)
+def _fails(standing: Standing) -> bool:
+    return bool(standing.model and standing.model.failures) and not standing.settled
 
 
-def _reason(standing: Standing, decision: PlacementDecision | None) -> tuple[str, datetime | None]:
+def _failing_since(names: list[str]) -> dict[str, datetime]:
+    """When the first load failed after the last that did not."""
+    if not names:
+        return {}
+    jobs = LoadJob.objects.filter(model_name=OuterRef("model_name"), state=JobState.LOADED)
+    succeeded = Coalesce(Subquery(jobs.order_by("-id").values("id")[:1]), 0)
+    failed = LoadJob.objects.filter(model_name__in=names, state=JobState.FAILED)
+    later = failed.filter(id__gt=succeeded).order_by().values_list("model_name")
+    return dict(later.annotate(Min("finished_at")))
+
+
+def _with_reason(
+    standing: Standing, *, decision: PlacementDecision | None, failing: datetime | None
+) -> Standing:
+    why, since = _reason(standing, decision, failing)
+    return replace(standing, why=why, since=since) if why else standing
+
+
+def _reason(
+    standing: Standing, decision: PlacementDecision | None, failing: datetime | None
+) -> tuple[str, datetime | None]:
     model, rule = standing.model, standing.rule
-    if model is not None and model.failures and not standing.settled:
-        return f"Loading failed {_times(model.failures)}: {model.last_error}", model.retry_at
-    if not standing.starved or rule is None:
+    if model is not None and _fails(standing):
+        return f"Loading failed {_times(model.failures)}: {model.last_error}", failing
+    if rule is None:
         return "", None
-    if model is None:
+    if model is None and standing.starved:
         return "Nobody has defined this model: what to load is not known.", rule.created_at
-    if rule.unsatisfiable_reason:
+    if rule.unsatisfiable_reason:  # also while enough serve: some of them on nodes that go
         return rule.unsatisfiable_reason, rule.unsatisfiable_since
+    if not standing.starved:
+        return "", None
     if decision is not None:
         return decision.summary, decision.at
     return "The scheduler has not looked at it yet.", rule.updated_at

@@ -4,7 +4,7 @@ They come from admins' installs, from rows that were forgotten too early, and fr
 cancelled while their worker was starting a process. They hold memory that nobody accounts for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -25,36 +25,47 @@ from scheduling.services import jobs
 from scheduling.states import JobState
 
 LEASE = timedelta(minutes=2)
+Told = Mapping[UUID, Sequence[RunningModel]]  # by those that answered
+Slot = tuple[UUID, str, int]  # node, model, index
+
+
+def note(told: Told, *, owned: Collection[Slot], asked_at: datetime) -> None:
+    """Remember what belongs to nobody, forget what is gone, ring for what was there too long."""
+    unknown = {
+        (node, one.model_id, one.replica_index, one.address)
+        for node, running in told.items()
+        for one in running
+        if (node, one.model_id, one.replica_index) not in owned and _writable(one)
+    }
+    known = {
+        (one.node_id, one.model_name, one.replica_index, one.address): one.pk
+        for one in StrayProcess.objects.all()
+    }
+    gone = [pk for key, pk in known.items() if key[0] in told and key not in unknown]
+    if gone or unknown:
+        _remember(sorted(unknown - known.keys()), gone=gone, asked_at=asked_at)
 
 
 @transaction.atomic
-def note(node: BackendNode, *, running: Sequence[RunningModel], asked_at: datetime) -> None:
-    """Remember what belongs to nobody, forget what is gone, ring for what was there too long."""
-    owned = set(NodeModel.objects.filter(node=node).values_list("model_name", "replica_index"))
-    unknown = {
-        (one.model_id, one.replica_index, one.address)
-        for one in running
-        if _writable(one) and (one.model_id, one.replica_index) not in owned
-    }
-    known = {(s.model_name, s.replica_index, s.address): s for s in _of(node)}
-    gone = [stray.pk for key, stray in known.items() if key not in unknown]
-    if gone:
-        StrayProcess.objects.filter(pk__in=gone).delete()
+def _remember(
+    fresh: Sequence[tuple[UUID, str, int, str]], *, gone: Sequence[int], asked_at: datetime
+) -> None:
+    StrayProcess.objects.filter(pk__in=gone).delete()
     StrayProcess.objects.bulk_create(
         [
             StrayProcess(
-                node=node,
+                node_id=node,
                 model_name=name,
                 replica_index=index,
                 address=address,
                 first_seen_at=asked_at,
             )
-            for name, index, address in sorted(unknown - known.keys())
+            for node, name, index, address in fresh
         ],
         ignore_conflicts=True,
     )
-    for stray in _due(asked_at).filter(node=node):
-        after_commit("scheduling.settle_stray", stray.pk)
+    for stray_id in _due(asked_at).values_list("pk", flat=True):
+        after_commit("scheduling.settle_stray", stray_id)
 
 
 def settle(stray_id: int, *, gateway: NodeGateway, clock: Callable[[], datetime]) -> None:
@@ -79,20 +90,11 @@ def settle(stray_id: int, *, gateway: NodeGateway, clock: Callable[[], datetime]
     _write_down(stray, error, now=clock())
 
 
-def nodes_with_any() -> set[UUID]:
-    """Nodes on which a stray was seen at the last look."""
-    return set(StrayProcess.objects.values_list("node_id", flat=True))
-
-
 def _writable(process: RunningModel) -> bool:
     """A worker may say anything; what no column takes cannot be stopped by it either."""
     words = process.model_id + process.address
     named = 0 < len(process.model_id) <= 255 and 0 < len(process.address) <= 512
     return named and words.isprintable()
-
-
-def _of(node: BackendNode) -> list[StrayProcess]:
-    return list(StrayProcess.objects.filter(node=node))
 
 
 def _due(now: datetime) -> QuerySet[StrayProcess]:

@@ -1,5 +1,6 @@
 """Workers that do not answer, or answer nonsense; played, because ours does neither."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from clustermgr.lib.bus import NatsBus
@@ -173,6 +176,35 @@ def test_a_quiet_fleet_is_looked_at_with_the_same_few_statements(
             played.answers(subjects.RUNNING_MODELS, listed.encode())
         with django_assert_num_queries(3):
             observing.observe(gateway=hands.gateway, clock=clock)
+
+
+def test_what_a_fleet_has_to_tell_costs_the_same_however_many_tell(
+    hands: Hands, clock: Clock
+) -> None:
+    assert _cost_of_news(2, hands, clock) == _cost_of_news(6, hands, clock)
+    assert NodeModel.objects.filter(last_confirmed_at__gt=NOW).count() == 2 + 6
+    assert NodeModel.objects.filter(misses=1).count() == 2 + 6
+    assert StrayProcess.objects.count() == 2 + 6
+
+
+def _cost_of_news(count: int, hands: Hands, clock: Clock) -> int:
+    """One that lives, one that is missed and one that belongs to nobody, on each of some nodes."""
+    clock.passes(minutes=3)
+    told = [
+        {"model_id": name, "replica_index": 0, "address": f"127.0.0.1:{port}"}
+        for name, port in (("llama", 50052), ("stray", 50053))
+    ]
+    with ExitStack() as crowd:
+        for number in range(count):
+            node = make_node(f"of-{count}-{number}")
+            make_replica(node)
+            make_replica(node, "missed", address="")
+            played = crowd.enter_context(ScriptedWorker(node_id=node.pk))
+            played.answers(subjects.RUNNING_MODELS, json.dumps({"models": told}).encode())
+        with CaptureQueriesContext(connection) as seen:
+            observing.observe(gateway=hands.gateway, clock=clock)
+    BackendNode.objects.update(liveness=Liveness.OFFLINE)  # nobody asks them again
+    return len(seen)
 
 
 def test_a_process_with_an_impossible_name_is_passed_over(

@@ -23,6 +23,16 @@ def gone(done: Plan) -> list[tuple[str, int, Cause]]:
     return [(one.node_name, one.index, one.cause) for one in done.unload]
 
 
+def test_what_is_outdated_where_nobody_answers_is_not_let_go_to_make_room() -> None:
+    away = node("away", liveness=Liveness.OFFLINE)
+    small = node("small", available_vram=0, total_disk=100 * GIB, available_disk=0)
+    rows = [replica(away, slot=slot) for slot in range(2)]
+    wish = model(revision="r2", vram_bytes=8 * GIB, size_bytes=8 * GIB, rule=wanted(1))
+    done = plan(cluster(away, small, models=[wish], replicas=rows))
+    assert done.starved
+    assert gone(done) == []
+
+
 def test_an_idle_node_is_preferred_to_a_free_one_with_work() -> None:
     busy, idle = node("a"), node("b", available_vram=4 * GIB)
     other = model("other")
@@ -262,7 +272,7 @@ def test_eviction_sends_away_the_fewest_and_the_longest_unused() -> None:
     hungry = model(rule=wanted(1), vram_bytes=8 * GIB)
     done = plan(cluster(crowded, roomy, models=[hungry, small, big], replicas=rows))
     assert done.place == ()
-    assert "make room" in done.held[0].reason
+    assert "makes room" in done.held[0].reason
     assert [(one.model, one.node_name) for one in done.unload] == [("big", "a")]
 
 

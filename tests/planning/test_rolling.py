@@ -94,7 +94,7 @@ def test_with_no_room_beside_them_one_goes_first_while_others_serve() -> None:
     done = plan(cluster(node("a"), node("b"), models=[edited()], replicas=rows))
     [leaver] = done.unload
     assert leaver.gap
-    assert "1 serve meanwhile" in leaver.reason
+    assert "1 serves meanwhile" in leaver.reason
     rows = [
         row._replace(state=ReplicaState.UNLOADING) if row.id == leaver.replica else row
         for row in rows

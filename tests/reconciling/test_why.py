@@ -7,10 +7,11 @@ from backendops.models import GalleryBackend, NodeBackend, NodeInventory
 from clustermgr.lib.errors import NotFound
 from nodes.models import BackendNode, NodeTaint
 from nodes.services import labels
+from nodes.states import Liveness
 from scheduling.models import LoadJob, PlacementDecision
 from scheduling.planning.changes import Changes
 from scheduling.planning.views import ModelView, RuleView
-from scheduling.services import asking
+from scheduling.services import asking, standing
 from scheduling.services.asking import Why
 from tests.factories import GIB, NOW, make_model, make_node, make_replica, make_rule
 
@@ -191,11 +192,53 @@ def test_two_obstacles_on_one_node_need_two_changes() -> None:
     assert why().smallest_fix == "uncordon gpu-1 and label gpu-1 tier=fast"
 
 
-def test_a_failing_model_says_what_it_failed_with() -> None:
+@pytest.mark.parametrize(("failures", "words"), [(1, "once"), (2, "2 times")])
+def test_a_failing_model_says_what_it_failed_with(failures: int, words: str) -> None:
     make_node()
-    make_model(failures=2, last_error="bad weights", retry_at=NOW + timedelta(minutes=1))
+    later = NOW + timedelta(minutes=1)
+    make_model(failures=failures, last_error="bad weights", retry_at=later)
     make_rule(min_replicas=1)
-    assert "It failed 2 times, last with: bad weights" in why().reason
+    assert f"It failed {words}, last with: bad weights" in why().reason
+
+
+def test_one_node_and_several_are_told_apart() -> None:
+    make_node("gpu-1", drain_requested_at=NOW)
+    for name in ("gpu-2", "gpu-3"):
+        make_node(name, cordoned_at=NOW)
+    wanted()
+    reason = "None of 3 nodes can take llama: 2 are cordoned, 1 is being drained."
+    assert why().reason == reason
+
+
+@pytest.mark.parametrize(
+    ("facts", "fix"),
+    [
+        ({"drain_requested_at": NOW}, "resume gpu-1"),
+        ({"liveness": Liveness.UNHEALTHY}, "bring gpu-1 back to work"),
+    ],
+)
+def test_what_stands_on_a_node_that_is_away_needs_no_second_place_there(
+    facts: dict[str, Any], fix: str
+) -> None:
+    memory = {"total_vram": 24 * GIB, "available_vram": 2 * GIB}
+    make_replica(make_node("gpu-1", **memory, **facts), config_revision="r1")
+    wanted(vram=8)
+    assert why().smallest_fix == fix
+
+
+def test_who_serves_on_a_node_that_is_being_emptied_is_counted_as_in_the_list() -> None:
+    make_replica(make_node("gpu-1", drain_requested_at=NOW), config_revision="r1")
+    wanted()
+    answer = why()
+    assert (answer.serving, answer.coming, answer.satisfied) == (1, 0, False)
+    assert standing.one("llama").actual == answer.serving
+
+
+def test_another_machine_is_all_that_helps_where_none_is_large_enough() -> None:
+    make_node("gpu-1", total_vram=8 * GIB, available_vram=8 * GIB, cordoned_at=NOW)
+    wanted(vram=40, selector="tier=fast")
+    fix = "add a node with at least 40.0 GiB of VRAM that matches tier=fast"
+    assert why().smallest_fix == fix
 
 
 def test_a_pause_does_not_hide_the_cause() -> None:

@@ -140,4 +140,4 @@ def test_an_answer_costs_the_same_however_much_there_is(
         make_model(f"m{number}")
         make_rule(f"m{number}", min_replicas=1)
         make_replica(make_node(f"gpu-{number}"), f"m{number}", config_revision="r1")
-    queries(f"{reverse(PAGE)}?nodes=gpu-1", 15)
+    queries(f"{reverse(PAGE)}?nodes=gpu-1", 14)

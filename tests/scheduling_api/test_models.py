@@ -173,10 +173,24 @@ def test_why_it_is_not_as_wished_is_told_with_its_age(root: Caller) -> None:
     )
     told = read(root.get(f"{PATH}/llama"))
     assert (told["why"], told["since"]) == ("No node fits.", "2030-01-01T12:00:00Z")
-    ModelLoadInfo.objects.update(failures=3, last_error="no such file", retry_at=NOW)
-    assert read(root.get(f"{PATH}/llama"))["why"] == (
-        "Loading failed 3 times in a row: no such file"
-    )
+    ModelLoadInfo.objects.update(failures=2, last_error="no such file", retry_at=NOW)
+    for minute, state in enumerate((JobState.FAILED, JobState.LOADED, *[JobState.FAILED] * 2)):
+        when = NOW + timedelta(minutes=minute)
+        make_job(make_node(f"gpu-{minute}"), state=state, finished_at=when)
+    told = read(root.get(f"{PATH}/llama"))
+    assert told["why"] == "Loading failed 2 times in a row: no such file"
+    assert told["since"] == "2030-01-01T12:02:00Z"  # the first since the last that came up
+
+
+def test_enough_serve_but_one_of_them_on_a_node_that_goes_and_the_list_says_so(
+    root: Caller,
+) -> None:
+    make_model()
+    make_replica(make_node(drain_requested_at=NOW), config_revision="r1")
+    make_rule(min_replicas=1, unsatisfiable_since=NOW, unsatisfiable_reason="No node fits.")
+    told = read(root.get(f"{PATH}/llama"))
+    assert (told["actual"], told["why"]) == (1, "No node fits.")
+    assert told["since"] == "2030-01-01T12:00:00Z"
 
 
 def test_capacity_is_counted_by_a_labels_value(root: Caller) -> None:

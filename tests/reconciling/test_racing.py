@@ -1,0 +1,126 @@
+"""What others commit while a tick is looking, deciding and writing."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from nodes.models import BackendNode, NodeModel
+from nodes.services import draining, labels, lifecycle
+from nodes.states import ReplicaState
+from scheduling.models import LoadJob, ModelSchedulingConfig
+from scheduling.services import jobs, policies, reconciling
+from scheduling.states import JobState
+from tests.factories import NOW, make_job, make_model, make_node, make_replica, make_rule
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SOON = NOW + timedelta(seconds=100)
+LOOKING = range(1, 6)  # the lock, and a picture of four statements
+
+
+@contextmanager
+def meanwhile(act: Callable[[], object], *, after: int) -> Iterator[None]:
+    """Have somebody else do something, and commit it, after so many of its statements."""
+    seen = 0
+
+    def elsewhere() -> None:
+        try:
+            act()
+        finally:
+            connection.close()
+
+    def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal seen
+        result = execute(sql, params, many, context)
+        seen += 1
+        if seen == after:
+            with ThreadPoolExecutor(1) as another:
+                another.submit(elsewhere).result()
+        return result
+
+    with connection.execute_wrapper(watch):
+        yield
+    assert seen >= after
+
+
+@pytest.mark.parametrize("after", LOOKING)
+def test_a_load_that_is_published_under_the_eyes_of_a_tick_is_counted_once(after: int) -> None:
+    make_model()
+    make_rule(min_replicas=1, max_replicas=1)
+    make_node("gpu-2")
+    row = make_replica(make_node(), state=ReplicaState.LOADING, config_revision="r1")
+    job = make_job(row.node, replica=row, state=JobState.LOADING, fence=1, lease_until=SOON)
+    with meanwhile(lambda: jobs.publish(job, now=NOW), after=after):
+        plan = reconciling.tick(now=NOW)
+    assert plan is not None
+    assert (plan.place, plan.unload) == ((), ())
+    assert NodeModel.objects.get().state == ReplicaState.LOADED
+
+
+@pytest.mark.parametrize("after", LOOKING)
+@pytest.mark.parametrize("how", ["cordon", "drain"])
+def test_nothing_is_loaded_on_a_node_that_was_closed_between_look_and_write(
+    after: int, how: str
+) -> None:
+    node = make_node()
+    make_model()
+    make_rule(min_replicas=1)
+
+    def close() -> None:
+        if how == "cordon":
+            lifecycle.cordon(node, by="ada", reason="", now=NOW)
+        else:
+            draining.drain(node, by="ada", reason="", now=NOW, deadline=None)
+
+    with meanwhile(close, after=after):
+        reconciling.tick(now=NOW)
+    assert not LoadJob.objects.exists()
+    assert not NodeModel.objects.exists()
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("after", LOOKING)
+def test_a_rule_edited_under_the_eyes_of_a_tick_is_tried_by_the_next(
+    after: int, told: bool
+) -> None:
+    starving(told=told)
+
+    def edit() -> None:
+        document = {"model_name": "llama", "min_replicas": 1, "selector": ""}
+        policies.put(document, by="ada", now=SOON)
+
+    with meanwhile(edit, after=after):
+        reconciling.tick(now=SOON)
+    reconciling.tick(now=SOON + timedelta(seconds=1))
+    assert LoadJob.objects.count() == 1
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("after", LOOKING)
+def test_capacity_that_comes_under_the_eyes_of_a_tick_is_used_by_the_next(
+    after: int, told: bool
+) -> None:
+    node = starving(told=told)
+
+    def label() -> None:
+        labels.replace_admin(node, {"tier": "fast"}, by="ada", now=SOON)
+
+    with meanwhile(label, after=after):
+        reconciling.tick(now=SOON)
+    reconciling.tick(now=SOON + timedelta(seconds=1))
+    assert LoadJob.objects.count() == 1
+
+
+def starving(*, told: bool) -> BackendNode:
+    """A rule that no node matches; whether an operator has heard of it is another question."""
+    node = make_node()
+    make_model()
+    make_rule(min_replicas=1, selector="tier=fast")
+    reconciling.tick(now=NOW)
+    if told:
+        ModelSchedulingConfig.objects.update(unsatisfiable_until=NOW)
+    return node
