@@ -93,9 +93,10 @@ TEMPLATES = [
 # --- Database -----------------------------------------------------------------------------
 
 DATABASE_URL = _required("DATABASE_URL", "PostgreSQL is the only truth")
+_database = dj_database_url.parse(DATABASE_URL)
 DATABASES = {
     "default": {
-        **dj_database_url.parse(DATABASE_URL),
+        **_database,
         # Pooled connections are checked when taken, so a restarted PostgreSQL costs no request.
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
@@ -105,6 +106,8 @@ DATABASES = {
             "keepalives_idle": 10,
             "keepalives_interval": 3,
             "keepalives_count": 3,
+            # What the URL says comes last: sslmode and its certificates above all
+            **_database.get("OPTIONS", {}),
         },
     }
 }

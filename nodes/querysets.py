@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
+from uuid import UUID
 
 from django.apps import apps
 from django.db import models
@@ -112,6 +113,14 @@ class NodeModelQuerySet(models.QuerySet["NodeModel"]):
             node__approved_at__isnull=False,
             node__liveness=Liveness.HEALTHY,
         )
+
+    def locked(self) -> list[UUID]:
+        """Lock them, in the order in which requests do; whoever changes many begins with this.
+
+        An UPDATE locks rows as it finds them: it and a burst of picks would wait in a circle.
+        """
+        rows = self.order_by("pk").select_for_update(no_key=True)
+        return list(rows.values_list("pk", flat=True))
 
     def suspect_since_before(self, moment: datetime) -> Self:
         """Loaded replicas in doubt that a question asked at `moment` can settle.

@@ -63,11 +63,20 @@ class Supervisor:
         self.stopping = asyncio.Event()
 
     async def start(self, part: Part) -> None:
-        """Start `part` and wait until it is ready; from then on a death is followed by a birth."""
+        """Start `part` and wait until it is ready; from then on a death is followed by a birth.
+
+        Nobody depends on a guest: one that does not come up is told of, and started again.
+        """
         began = time.monotonic()
         running = await self._spawn(part)
-        await self._until_ready(running)
-        self._display.ready(part.name, time.monotonic() - began)
+        try:
+            await self._until_ready(running)
+        except PartFailed as failure:
+            if not part.guest:
+                raise
+            self._display.log(part.name, str(failure).partition("\n")[0])  # the rest was said
+        else:
+            self._display.ready(part.name, time.monotonic() - began)
         self._keepers.append(asyncio.create_task(self._keep(part)))
 
     async def run_once(

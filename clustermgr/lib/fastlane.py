@@ -10,16 +10,16 @@ as lasting as the rest.
 import atexit
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from django.db import connection
 from psycopg_pool import ConnectionPool
 
-Result = TypeVar("Result")
 Rows = Sequence[Sequence[Any]]
 AT_MOST = 4
 WAIT = 5.0  # seconds for a connection
+DJANGOS = frozenset({"context", "cursor_factory", "prepare_threshold"})
 
 
 def fetch(statement: str, parameters: dict[str, Any]) -> Rows:
@@ -55,11 +55,11 @@ def _ask(statement: str, parameters: dict[str, Any]) -> Rows:
 @lru_cache(maxsize=1)
 def _pool() -> "ConnectionPool[psycopg.Connection[Any]]":
     told = connection.get_connection_params()
-    wanted = ("host", "port", "dbname", "user", "password", "sslmode", "options")
-    known = {name: told[name] for name in wanted if told.get(name)}
+    # Where and how to connect is the same for both; only what Django puts into Python differs
+    known = {name: value for name, value in told.items() if name not in DJANGOS}
     known["options"] = f"{known.get('options', '')} -c synchronous_commit=off".strip()
     pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
-        kwargs={**known, "autocommit": True, "connect_timeout": 3, "prepare_threshold": 2},
+        kwargs={**known, "autocommit": True, "prepare_threshold": 2},
         min_size=0,
         max_size=AT_MOST,
         timeout=WAIT,

@@ -31,7 +31,8 @@ def lose(rows: NodeModelQuerySet, *, reason: str) -> list[NodeModel]:
     return lost
 
 
+@transaction.atomic
 def restore(node: BackendNode, *, now: datetime) -> None:
     """Let what a drain withdrew take requests again; what it stopped stays stopped."""
-    withdrawn = NodeModel.objects.filter(node=node, withdrawn_at__isnull=False)
-    withdrawn.update(withdrawn_at=None, updated_at=now)
+    withdrawn = NodeModel.objects.filter(node=node, withdrawn_at__isnull=False).locked()
+    NodeModel.objects.filter(pk__in=withdrawn).update(withdrawn_at=None, updated_at=now)

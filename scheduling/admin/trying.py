@@ -28,7 +28,7 @@ def answer(request: HttpRequest) -> HttpResponse:
 
 def _begin(request: HttpRequest) -> str:
     """Have it loaded unless it is; what came of that."""
-    model, now = request.POST.get("model", ""), timezone.now()
+    model, now = _model(request), timezone.now()
     told = trying.explain(model, prompt="", session="", prefixes=prefixing.default(), now=now)
     if told.chosen is not None:
         return "It is loaded: nothing had to be begun."
@@ -40,7 +40,7 @@ def _begin(request: HttpRequest) -> str:
 def _context(request: HttpRequest, *, begun: str) -> dict[str, object]:
     now = timezone.now()
     told = trying.explain(
-        request.POST.get("model", ""),
+        _model(request),
         prompt=request.POST.get("prompt", ""),
         session=checked(request.POST.get("session", "").strip(), field="session", limit=512),
         prefixes=prefixing.default(),
@@ -49,3 +49,7 @@ def _context(request: HttpRequest, *, begun: str) -> dict[str, object]:
     progress = coldstart.status(told.job) if told.job else None
     shown, more = told.options[:MOST_OPTIONS], max(len(told.options) - MOST_OPTIONS, 0)
     return {"told": told, "begun": begun, "progress": progress, "options": shown, "more": more}
+
+
+def _model(request: HttpRequest) -> str:
+    return checked(request.POST.get("model", ""), field="model", limit=255)

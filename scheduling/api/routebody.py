@@ -68,10 +68,10 @@ def ttl_of(seconds: float | None) -> timedelta:
 
 
 def leases_of(given: ReleaseIn) -> list[UUID]:
-    """Which leases to end; what is no lease's id is nobody's lease."""
+    """Which leases to end, each once; what is no lease's id is nobody's lease."""
     if len(given.leases) > MOST_LEASES:
         raise InvalidInput(f"At most {MOST_LEASES} leases can be released at once.")
-    return [lease for lease in map(uuid_in, given.leases) if lease is not None]
+    return [lease for lease in dict.fromkeys(map(uuid_in, given.leases)) if lease is not None]
 
 
 def answer(lease: Lease) -> dict[str, Any]:

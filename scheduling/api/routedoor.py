@@ -19,14 +19,13 @@ import msgspec
 import psycopg
 from django.db import OperationalError
 from django.utils import timezone
-from prometheus_client import Counter, Histogram
 
 from clustermgr import tokens
 from clustermgr.lib.api import envelope
 from clustermgr.lib.errors import DomainError, NotFound, TooLarge, Unauthenticated
 from clustermgr.lib.offloop import off_loop
 from clustermgr.lib.text import uuid_in
-from scheduling.api import routebody
+from scheduling.api import figures, routebody
 from scheduling.api.routebody import ReleaseIn, RenewIn, RouteIn
 from scheduling.routing.asks import Ask, Lease
 from scheduling.services import leasing
@@ -49,14 +48,6 @@ POSTED = {(False, None): "lease", (False, "release"): "release", (True, "renew")
 BEARER = "bearer "
 CHECK_EVERY = 3.0  # seconds: so late a revoked token is refused
 MOST_CALLERS = 10_000
-
-LEASES = Counter("clustermgr_leases", "Leases granted, by the way the replica was found.", ["how"])
-REFUSED = Counter("clustermgr_routes_refused", "Requests that got no replica.", ["code"])
-TOOK = Histogram(
-    "clustermgr_route_seconds",
-    "From a request to its lease.",
-    buckets=(0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 15, 60),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +78,18 @@ class RouteDoor:
         except CallerLeft:
             return
         except DomainError as refusal:
-            await _refuse(send, refusal)
+            await self._refuse(scope, send, refusal)
         except AWAY:
-            log.warning("a request got no replica", exc_info=True)
-            await _refuse(send, DatabaseAway("The database does not answer; try again soon."))
+            log.warning("a request got no answer", exc_info=True)
+            away = DatabaseAway("The database does not answer; try again soon.")
+            await self._refuse(scope, send, away)
         else:
             await _say(send, status, told)
+
+    async def _refuse(self, scope: Scope, send: Send, refusal: DomainError) -> None:
+        if self._verb(scope) == "lease":
+            figures.refused(refusal)
+        await _say(send, refusal.http_status, envelope(refusal), refusal.retry_after)
 
     def _verb(self, scope: Scope) -> str | None:
         found = PATH.fullmatch(scope["path"])
@@ -124,8 +121,8 @@ class RouteDoor:
         lease = await self._router.acquire(ask)
         if lease is None:
             lease = await self._waited(ask, within, receive)
-        TOOK.observe(monotonic() - began)
-        LEASES.labels(how=lease.how).inc()
+        figures.TOOK.observe(monotonic() - began)
+        figures.granted(lease)
         return 200, routebody.answer(lease)
 
     async def _waited(self, ask: Ask, within: timedelta, receive: Receive) -> Lease:
@@ -198,11 +195,6 @@ async def _body(receive: Receive) -> bytes:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _refuse(send: Send, refusal: DomainError) -> None:
-    REFUSED.labels(code=refusal.code).inc()
-    await _say(send, refusal.http_status, envelope(refusal), refusal.retry_after)
 
 
 async def _say(

@@ -4,6 +4,7 @@ Bodies are read by the door's own reader: what one refuses, the other does, in t
 """
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -13,7 +14,7 @@ from rest_framework.response import Response
 from clustermgr.lib.errors import NotFound
 from clustermgr.lib.text import uuid_in
 from nodes.api.base import OperatorView, operator_schema
-from scheduling.api import routebody
+from scheduling.api import figures, routebody
 from scheduling.api.route_serializers import (
     FailedOut,
     FailureIn,
@@ -26,7 +27,7 @@ from scheduling.api.route_serializers import (
     RouteIn,
 )
 from scheduling.api.verbs import LATER
-from scheduling.routing.asks import Ask
+from scheduling.routing.asks import Ask, Lease
 from scheduling.services import complaints, leasing
 from scheduling.services.complaints import Complaint
 from scheduling.services.routing import default_router
@@ -47,10 +48,11 @@ class RouteView(OperatorView):
         errors=LATER,
     )
     def post(self, request: Request) -> Response:
-        given = routebody.read(request.body, routebody.RouteIn)
-        ask, within = routebody.ask_of(given, holder=self.actor)
-        lease = default_router(clock=timezone.now).lease(ask, within=min(within, PATIENCE))
-        return Response(routebody.answer(lease))
+        with figures.asked():
+            given = routebody.read(request.body, routebody.RouteIn)
+            ask, within = routebody.ask_of(given, holder=self.actor)
+            lease = default_router(clock=timezone.now).lease(ask, within=min(within, PATIENCE))
+        return Response(_granted(lease))
 
 
 class LeaseView(OperatorView):
@@ -101,8 +103,13 @@ class FailureView(OperatorView):
             excluded=frozenset({heard.replica}),
         )
         other = default_router(clock=timezone.now).acquire(ask) if given["another"] else None
-        told = routebody.answer(other) if other else None
+        told = _granted(other) if other else None
         return Response({"replica": str(heard.replica), "done": heard.done, "lease": told})
+
+
+def _granted(lease: Lease) -> dict[str, Any]:
+    figures.granted(lease)
+    return routebody.answer(lease)
 
 
 def _lease(text: str) -> UUID:

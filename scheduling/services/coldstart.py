@@ -55,7 +55,7 @@ def want(model: str, *, revision: str, by: str, now: datetime) -> Outlook:
 
 def check(model: str, *, revision: str) -> None:
     """Refuse a model nobody defined, and a caller that knows another configuration of it."""
-    found = ModelLoadInfo.objects.filter(pk=model.replace("\x00", ""))
+    found = ModelLoadInfo.objects.filter(pk=model)
     current = found.values_list("config_revision", flat=True).first()
     if current is None:
         raise NotFound(f"Nobody has defined how {model} is loaded.")

@@ -161,11 +161,13 @@ def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
     seen: dict[Health, list[UUID]] = defaultdict(list)
     for (pk, _, _), health in zip(asked, told, strict=True):
         seen[health].append(pk)
-    _write(seen, now=now)
+    note(seen, now=now)
 
 
 @transaction.atomic
-def _write(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
+def note(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
+    """Write down what processes answered themselves."""
+    NodeModel.objects.filter(pk__in=[pk for ids in seen.values() for pk in ids]).locked()
     # Alive or busy: somebody is there. That it is still our process, only the worker can say:
     # a suspect stays one.
     living = NodeModel.objects.filter(pk__in=[*seen[Health.ALIVE], *seen[Health.BUSY]])

@@ -13,7 +13,7 @@ from scheduling import snapshot
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.planning import asked, deciding
 from scheduling.planning.asked import Outcome, Refusal
-from scheduling.services import intents
+from scheduling.services import intents, routeterms
 from scheduling.services.reconciling import knobs
 from scheduling.states import Cause
 
@@ -142,8 +142,12 @@ def _joined(model_name: str, cause: Cause) -> LoadJob | None:
 
 
 def _serves(model_name: str) -> bool:
-    """Looked at after the jobs: a load that ended in between shows here."""
-    return NodeModel.objects.all().serving().filter(model_name=model_name).exists()
+    """Looked at after the jobs: a load that ended in between shows here.
+
+    What a request may not be sent to does not serve it, however long it runs on.
+    """
+    able = NodeModel.objects.all().serving().filter(model_name=model_name)
+    return able.exclude(node__in=routeterms.barred(model_name)).exists()
 
 
 def _refusal(outcome: Outcome) -> DomainError | None:

@@ -78,10 +78,10 @@ class Prefixes:
         *,
         policy: Policy,
         wish: Wish | None,
-        load: Load | None,
+        load: Load,
         now: datetime,
     ) -> None:
-        """Remember, count and share who got a prompt; `load` is None after a cold load."""
+        """Remember, count and share who got a prompt."""
         if not chain or not policy.watches:
             return
         to_hot = wish is not None and wish.hot == seat.id

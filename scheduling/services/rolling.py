@@ -33,6 +33,7 @@ def cut_over(model: ModelLoadInfo, *, cutover: Cutover, now: datetime) -> None:
     when another stands in for it. With nobody to spare it is over before it began.
     """
     rows = NodeModel.objects.filter(model_name=model.model_name)
+    rows.locked()
     current = rows.filter(config_revision=model.config_revision)
     current.filter(outdated_at__isnull=False).update(outdated_at=None, updated_at=now)
     serving = rows.serving()
@@ -52,9 +53,10 @@ def finish(names: Sequence[str], *, now: datetime) -> None:
     if not names:
         return
     rolling = ModelLoadInfo.objects.filter(pk__in=names, rolling_since__isnull=False)
-    drafts = []
-    for model in rolling.order_by("pk").select_for_update(no_key=True):
-        drafts.append(_told(model, now=now))
+    models = list(rolling.order_by("pk").select_for_update(no_key=True))
+    NodeModel.objects.filter(model_name__in=[model.pk for model in models]).locked()
+    drafts = [_told(model, now=now) for model in models]
+    for model in models:
         cut_over(model, cutover=Cutover.AT_ONCE, now=now)
     events.record_all(drafts)
 

@@ -47,7 +47,7 @@ class Standings:
 
 def look_up(model: str, *, prefixes: Prefixes) -> Standing:
     """Two statements, or one for a model whose rule has no selector."""
-    rule = ModelSchedulingConfig.objects.filter(model_name=model).first()
+    rule = _rule(model)
     if rule is None:
         return Standing(policy=prefixes.policy_for())
     policy = prefixes.policy_for(
@@ -56,10 +56,22 @@ def look_up(model: str, *, prefixes: Prefixes) -> Standing:
         balance_rel_threshold=rule.balance_rel_threshold,
         min_prefix_match=rule.min_prefix_match,
     )
-    return Standing(policy=policy, barred=_barred(rule) if rule.selector else ())
+    return Standing(policy=policy, barred=_barred(rule))
+
+
+def barred(model: str) -> tuple[UUID, ...]:
+    """Nodes that have it and that its rule does not mean."""
+    rule = _rule(model)
+    return _barred(rule) if rule else ()
+
+
+def _rule(model: str) -> ModelSchedulingConfig | None:
+    return ModelSchedulingConfig.objects.filter(model_name=model).first()
 
 
 def _barred(rule: ModelSchedulingConfig) -> tuple[UUID, ...]:
+    if not rule.selector:
+        return ()
     meant = BackendNode.objects.all().matching(Selector.parse(rule.selector))
     having = BackendNode.objects.filter(
         replicas__model_name=rule.model_name, replicas__state=ReplicaState.LOADED

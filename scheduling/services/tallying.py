@@ -49,19 +49,19 @@ class Counts:
         self.pressed_at = max(times, default=None)
 
 
-def counted(wish: Wish | None, load: Load | None, *, to_hot: bool, now: datetime) -> Counts:
-    """One pick that preferred; without a load, the model was loaded for it."""
-    regret = max(load.chosen - load.least, 0) if load else 0
+def counted(wish: Wish | None, load: Load, *, to_hot: bool, now: datetime) -> Counts:
+    """One pick that preferred."""
+    regret = max(load.chosen - load.least, 0)
     if to_hot:
         return Counts(picks=1, hits=1, regret=regret)
-    if wish is None or wish.hot is None or load is None or load.hot is None:
+    if wish is None or wish.hot is None or load.hot is None:
         return Counts(picks=1, misses=1, regret=regret)
     return Counts(picks=1, pressure=1, regret=regret, pressed_at=now)
 
 
-def foreseen(wish: Wish | None, load: Load | None, *, to_hot: bool) -> Counts:
+def foreseen(wish: Wish | None, load: Load, *, to_hot: bool) -> Counts:
     """One pick in turn: what preferring would have done."""
-    if wish is None or wish.hot is None or load is None or load.hot is None:
+    if wish is None or wish.hot is None or load.hot is None:
         return Counts(picks=1, misses=1)
     if wish.allows(load.hot, least=load.least):
         return Counts(picks=1, hits=1, lucky=int(to_hot), regret=load.hot - load.least)

@@ -49,6 +49,19 @@ def test_a_part_that_dies_is_started_again(tmp_path: Path) -> None:
     assert "starting it again" in supervise(tmp_path, act)
 
 
+def test_a_guest_that_does_not_come_up_ends_nobody_and_is_started_again(tmp_path: Path) -> None:
+    births = tmp_path / "births"
+    dies = f"open({str(births)!r}, 'a').write('x'); raise SystemExit('that port is taken')"
+
+    async def act(supervisor: Supervisor) -> None:
+        await supervisor.start(script(dies, guest=True, ready=lambda: False))
+        await eventually(lambda: len(births.read_text()) >= 2)
+
+    seen = supervise(tmp_path, act)
+    assert "that port is taken" in seen
+    assert "starting it again" in seen
+
+
 def test_a_part_that_never_comes_up_is_reported_with_its_last_words(tmp_path: Path) -> None:
     async def act(supervisor: Supervisor) -> None:
         part = script("print('no space left'); raise SystemExit(3)", ready=lambda: False)

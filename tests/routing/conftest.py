@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from django.core.asgi import get_asgi_application
 
 from clustermgr import tokens
 from scheduling.api.routedoor import RouteDoor
+from scheduling.services import prefixing
 from tests.factories import NOW
 
 Reply = tuple[int, Any]
@@ -87,5 +88,6 @@ class Caller:
 
 
 @pytest.fixture
-def caller(transactional_db: None) -> Caller:
-    return Caller()
+def caller(transactional_db: None) -> Iterator[Caller]:
+    yield Caller()
+    prefixing.default().tallies.flush()  # not seconds later, into another test's tables

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import pytest
 
 from clustermgr.conf import ClusterSettings
@@ -18,8 +20,10 @@ OTHER = tuple(range(101, 109))
 
 
 @pytest.fixture
-def router() -> Router:
-    return Router(clock=lambda: NOW, prefixes=Prefixes(ClusterSettings(), default_bus()))
+def router(db: None) -> Iterator[Router]:
+    prefixes = Prefixes(ClusterSettings(), default_bus())
+    yield Router(clock=lambda: NOW, prefixes=prefixes)
+    prefixes.tallies.flush()  # into what is rolled back, and not seconds later into another test
 
 
 def route(router: Router, chain: tuple[int, ...] = PROMPT, **more: str) -> str:

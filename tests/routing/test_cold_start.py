@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from clustermgr.lib.offloop import off_loop
-from nodes.models import NodeModel
-from nodes.states import ReplicaState
+from nodes.models import NodeLabel, NodeModel
+from nodes.states import LabelSource, ReplicaState
 from scheduling.models import LoadJob, RouteLease
 from scheduling.states import Cause, JobState
-from tests.factories import NOW, make_model, make_node
+from tests.factories import NOW, make_model, make_node, make_replica, make_rule
 from tests.routing.conftest import Caller
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queued")]
@@ -98,6 +98,20 @@ def test_a_model_that_fails_says_what_failed(caller: Caller) -> None:
     status, told = caller.run(lambda it: it.route(timeout=30))
     assert (status, told["code"]) == (503, "model_failing")
     assert "no such file" in told["detail"]
+
+
+def test_a_replica_where_the_rule_does_not_want_it_keeps_nobody_from_a_load(
+    caller: Caller,
+) -> None:
+    """It still answers somebody, and may not be asked: a request must not wait for its end."""
+    make_model()
+    make_rule(selector="tier=fast")
+    wanted = make_node("fast")
+    NodeLabel.objects.create(node=wanted, key="tier", value="fast", source=LabelSource.ADMIN)
+    make_replica(make_node("slow"), config_revision="r1", in_flight=1)
+    status, told = caller.run(lambda it: it.route(timeout=0))
+    assert (status, told["code"]) == (503, "model_loading")
+    assert told["loading"]["node"] == "fast"
 
 
 def test_who_hangs_up_while_waiting_holds_nothing(caller: Caller) -> None:

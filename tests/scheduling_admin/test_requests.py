@@ -156,6 +156,12 @@ def test_trying_a_request_tells_who_and_why_and_changes_nothing(viewer: Client) 
     assert rows() == before
 
 
+def test_trying_a_name_that_no_model_can_have_is_refused_in_words(viewer: Client) -> None:
+    make_model()
+    shown = attempt(viewer, model="llama\x00")
+    assert "model contains control characters." in shown
+
+
 def test_trying_a_prompt_that_a_replica_has_seen(viewer: Client) -> None:
     make_model("trier")
     make_rule("trier", route_policy=RoutePolicy.PREFIX_CACHE)
