@@ -67,7 +67,8 @@ def settle(node_id: UUID, *, running: Sequence[RunningModel], asked_at: datetime
     )
     replicas.lose(
         NodeModel.objects.filter(pk__in=missing),
-        reason="not running after the worker registered again",
+        reason="It did not run any more when its worker registered again.",
+        now=asked_at,
     )
 
 

@@ -104,10 +104,13 @@ def _say_goodbye(node: BackendNode, now: datetime) -> None:
     else:
         changes |= {"liveness_changed_at": now, "liveness_reason": "the worker stopped"}
         move(node, Liveness.OFFLINE, **changes, **facts.edited(now))
-    removed = replicas.lose(NodeModel.objects.filter(node=node), reason="worker left")
+    worker = events.by_worker(node)
+    removed = replicas.lose(
+        NodeModel.objects.filter(node=node), reason="Its worker left.", now=now, by=worker
+    )
     events.record(
         "node.left",
-        actor=events.by_worker(node),
+        actor=worker,
         now=now,
         node=node,
         before={"liveness": before},

@@ -244,7 +244,12 @@ def _settle_replicas(
 ) -> None:
     """Forget what died with the old process; a renewal of credentials (D-6) kills nothing."""
     if restarted:
-        replicas.lose(NodeModel.objects.filter(node=node), reason="worker restarted")
+        replicas.lose(
+            NodeModel.objects.filter(node=node),
+            reason="The worker restarted.",
+            now=now,
+            by=events.by_worker(node),
+        )
     elif not request.boot_id:
         confirming.suspect(node, now=now)
 

@@ -4,9 +4,12 @@ from datetime import datetime
 
 from django.db import transaction
 
-from nodes.models import BackendNode, NodeModel
+from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.querysets import NodeModelQuerySet
-from nodes.services import announce
+from nodes.services import announce, events
+from nodes.states import ReplicaState
+
+SERVED = {ReplicaState.LOADED, ReplicaState.UNLOADING}
 
 
 @transaction.atomic
@@ -23,11 +26,16 @@ def remove(rows: NodeModelQuerySet, *, reason: str) -> list[NodeModel]:
 
 
 @transaction.atomic
-def lose(rows: NodeModelQuerySet, *, reason: str) -> list[NodeModel]:
+def lose(
+    rows: NodeModelQuerySet, *, reason: str, now: datetime, by: str = events.SYSTEM
+) -> list[NodeModel]:
     """Forget replicas that went without anybody having asked: others may have to stand in."""
-    lost = remove(rows, reason=reason)
+    lost = remove(rows.select_related("node"), reason=reason)
     if lost:
         announce.service_lost()
+        # What was still coming up had a load job, which tells its own end
+        served = (row for row in lost if row.state in SERVED)
+        events.record_all([_loss(row, reason=reason, now=now, by=by) for row in served])
     return lost
 
 
@@ -36,3 +44,9 @@ def restore(node: BackendNode, *, now: datetime) -> None:
     """Let what a drain withdrew take requests again; what it stopped stays stopped."""
     withdrawn = NodeModel.objects.filter(node=node, withdrawn_at__isnull=False).locked()
     NodeModel.objects.filter(pk__in=withdrawn).update(withdrawn_at=None, updated_at=now)
+
+
+def _loss(replica: NodeModel, *, reason: str, now: datetime, by: str) -> ClusterEvent:
+    before = {"state": replica.state, "in_flight": replica.in_flight}
+    about = {"node": replica.node, "subject": replica.process_key}
+    return events.build("replica.lost", actor=by, now=now, reason=reason, before=before, **about)

@@ -29,7 +29,9 @@ def retire(node: BackendNode, *, by: str, reason: str, now: datetime) -> Backend
         return node
     if node.liveness != Liveness.OFFLINE:
         move(node, Liveness.OFFLINE, liveness_changed_at=now, liveness_reason="retired")
-    removed = replicas.lose(NodeModel.objects.filter(node=node), reason="node retired")
+    removed = replicas.lose(
+        NodeModel.objects.filter(node=node), reason="Its node was retired.", now=now, by=by
+    )
     credentials.withdraw(node, by=by, reason=f"{node.name} was retired.", now=now)
     after = {"replicas_removed": len(removed)}
     events.record("node.retired", actor=by, now=now, node=node, reason=why, after=after)

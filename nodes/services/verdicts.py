@@ -56,7 +56,9 @@ def _take_offline(plan: SweepPlan, *, now: datetime, knobs: Knobs) -> list[Clust
         updated_at=now,
     )
     doomed = NodeModel.objects.filter(node__in=[node.id for node in plan.offline])
-    lost = Counter(row.node_id for row in replicas.lose(doomed, reason="node went offline"))
+    lost = Counter(
+        row.node_id for row in replicas.lose(doomed, reason="Its node went offline.", now=now)
+    )
     return [
         _draft(
             "node.went_offline",

@@ -116,7 +116,7 @@ def _miss_and_forget(ids: Sequence[UUID], *, dead: Collection[UUID], asked_at: d
     rows = _loaded(asked_at).filter(pk__in=ids).order_by("pk").select_for_update(no_key=True)
     held = list(rows.values_list("pk", flat=True))
     _miss(held, now=asked_at)
-    _forget(held, dead=dead)
+    _forget(held, dead=dead, now=asked_at)
 
 
 def _old(now: datetime) -> Q:
@@ -137,10 +137,10 @@ def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
     return {row.pk for row, gone in zip(rows, refused, strict=True) if gone}
 
 
-def _forget(ids: Sequence[UUID], *, dead: Collection[UUID]) -> None:
+def _forget(ids: Sequence[UUID], *, dead: Collection[UUID], now: datetime) -> None:
     enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
     rows = NodeModel.objects.filter(enough | Q(pk__in=dead), pk__in=ids, state=ReplicaState.LOADED)
-    replicas.lose(rows, reason="its worker does not run it any more")
+    replicas.lose(rows, reason="Its worker does not run it any more.", now=now)
 
 
 def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
@@ -176,7 +176,7 @@ def note(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
     gone = NodeModel.objects.filter(
         pk__in=seen[Health.GONE], misses__gte=MISSES_AT_MOST, state=ReplicaState.LOADED
     )
-    replicas.lose(gone, reason="nobody answers at its address")
+    replicas.lose(gone, reason="Nobody answers at its address.", now=now)
 
 
 def _token(node: BackendNode) -> str:

@@ -36,7 +36,7 @@ def test_what_runs_is_believed_and_what_does_not_is_forgotten(
         assert confirming.confirm(node.pk, ask=running(("llama", 1), ("qwen", 0)), now=ASKED)
     replica = NodeModel.objects.serving().get()
     assert (replica.replica_index, replica.last_confirmed_at) == (1, ASKED)
-    assert removals == [("llama", 0, "not running after the worker registered again")]
+    assert removals == [("llama", 0, "It did not run any more when its worker registered again.")]
 
 
 def test_a_worker_that_names_its_loopback_address_is_not_disbelieved() -> None:

@@ -105,8 +105,9 @@ def test_a_leaver_is_offline_and_forgets_its_replicas() -> None:
     lifecycle.leave(node, now=LATER)
     assert (node.status, node.left_at) == (NodeStatus.OFFLINE, LATER)
     assert not node.replicas.exists()
-    event = node.events.get()
+    event, loss = node.events.all()
     assert (event.kind, event.actor) == ("node.left", "worker gpu-1")
+    assert (loss.kind, loss.subject, loss.actor) == ("replica.lost", "llama#0", "worker gpu-1")
     assert event.after == {"liveness": "offline", "replicas_removed": 1}
 
 

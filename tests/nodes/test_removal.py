@@ -66,7 +66,7 @@ def test_a_whole_nodes_removal_names_every_replica_of_every_model(removals: list
     make_replica(node, "qwen", 0)
     lifecycle.leave(node, now=NOW)
     assert sorted(removals) == [
-        ("llama", 0, "worker left"),
-        ("llama", 1, "worker left"),
-        ("qwen", 0, "worker left"),
+        ("llama", 0, "Its worker left."),
+        ("llama", 1, "Its worker left."),
+        ("qwen", 0, "Its worker left."),
     ]

@@ -39,8 +39,8 @@ def test_a_restarted_worker_has_nothing_loaded(
         registration.register(make_request(boot_id="b"), token=token, now=LATER)
     assert not node.replicas.exists()
     assert sorted(removals) == [
-        ("llama", 0, "worker restarted"),
-        ("llama", 1, "worker restarted"),
+        ("llama", 0, "The worker restarted."),
+        ("llama", 1, "The worker restarted."),
     ]
 
 

@@ -26,9 +26,11 @@ def test_a_retired_node_is_gone_but_its_history_stays(
         retirement.retire(node, by="ada", reason="sold", now=NOW)
     assert (node.status, node.liveness) == (NodeStatus.RETIRED, Liveness.OFFLINE)
     assert (node.retired_by, node.retire_reason) == ("ada", "sold")
-    assert removals == [("llama", 0, "node retired")]
+    assert removals == [("llama", 0, "Its node was retired.")]
     assert node.label_rows.exists()
-    assert node.events.get().after == {"replicas_removed": 1}
+    retired, loss = node.events.all()
+    assert retired.after == {"replicas_removed": 1}
+    assert (loss.kind, loss.subject, loss.actor) == ("replica.lost", "llama#0", "ada")
 
 
 def test_retiring_twice_is_once() -> None:

@@ -47,13 +47,15 @@ def test_one_silent_of_ten_goes_offline_and_its_replicas_are_announced_after_com
             sweep()
             assert heard.removed == []
         assert sorted(heard.removed) == [
-            (lost.pk, "llama", index, "node went offline") for index in range(2)
+            (lost.pk, "llama", index, "Its node went offline.") for index in range(2)
         ]
 
     assert offline() == {"gpu-0"}
     assert not NodeModel.objects.filter(node=lost).exists()
     assert NodeModel.objects.count() == 9
-    event = ClusterEvent.objects.get()
+    losses = ClusterEvent.objects.filter(kind="replica.lost", node=lost)
+    assert {loss.subject for loss in losses} == {"llama#0", "llama#1"}
+    event = ClusterEvent.objects.exclude(kind="replica.lost").get()
     assert (event.kind, event.actor, event.node) == ("node.went_offline", "system", lost)
     assert event.severity == Severity.ATTENTION
     assert event.reason == "No heartbeat for 75 s."
