@@ -7,7 +7,7 @@ from pathlib import Path
 from bench import harness
 
 HERE = Path(__file__).parent
-TOOLS = {"ears", "fleet", "gale", "harness", "server"}
+TOOLS = {"ears", "fleet", "gale", "harness", "running", "server"}
 NAMES = sorted({path.stem for path in HERE.glob("[!_]*.py")} - TOOLS)
 
 
