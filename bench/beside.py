@@ -89,7 +89,11 @@ def _over_http(nodes: Sequence[BackendNode], secret: str) -> None:
     ]
     picks = [request("POST", "/api/route", token=token, body=b'{"model": "here", "ttl": 1}')]
     with web() as server:
-        others = ([], [request("GET", "/healthz")] * CALLERS, picks * CALLERS)
+        others: tuple[list[bytes], ...] = (
+            [],
+            [request("GET", "/healthz")] * CALLERS,
+            picks * CALLERS,
+        )
         storms = [(Storm(server.port), crowd) for crowd in others]
         for storm, crowd in storms * TURNS:
             _beaten(server, storm, beats, crowd)
@@ -122,7 +126,8 @@ def _beaten(server: Web, beaten: Storm, beats: Sequence[bytes], others: Sequence
 def _storm(caller: Caller, model: str) -> Iterator[None]:
     """Callers in a process of their own: what measures shares no interpreter with them."""
     connection.close()
-    connection.close_pool()  # a fork must not share a conversation
+    # A fork must not share a conversation; the stubs know no pools
+    connection.close_pool()  # type: ignore[attr-defined]
     context = multiprocessing.get_context("fork")
     begun, over = context.Event(), context.Event()
     process = context.Process(target=_call, args=(caller, model, begun, over), daemon=True)

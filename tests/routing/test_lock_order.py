@@ -78,12 +78,11 @@ def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests
         NodeModel.objects.update(withdrawn_at=NOW)
     held, free = threading.Event(), threading.Event()
     with ThreadPoolExecutor(3) as pool:
-        begin = partial(pool.submit, on_its_own_connection)
-        works = [begin(partial(hold_the_first, held, free))]
+        works = [pool.submit(on_its_own_connection, partial(hold_the_first, held, free))]
         assert held.wait(20)
-        works.append(begin(partial(release, leases)))
+        works.append(pool.submit(on_its_own_connection, partial(release, leases)))
         until(partial(waiting, 1))
-        works.append(begin(change))
+        works.append(pool.submit(on_its_own_connection, change))
         until(partial(waiting, 2), seconds=10)
         free.set()
         for done in works:
