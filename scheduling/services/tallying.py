@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Sum
 
 from clustermgr.lib.rounds import Rounds
@@ -128,11 +128,14 @@ def totals(
     }
 
 
+@transaction.atomic
 def relieve(models: Iterable[str]) -> None:
     """What pressed these models was answered by one more replica."""
-    RouteTally.objects.filter(model_name__in=models, pressed_at__isnull=False).update(
-        pressed_at=None
-    )
+    pressed = RouteTally.objects.filter(model_name__in=models, pressed_at__isnull=False)
+    # In the order in which they are written, else the tick and a process that counts deadlock
+    rows = pressed.order_by("model_name", "minute", "shadow").select_for_update(no_key=True)
+    ids = list(rows.values_list("pk", flat=True))
+    RouteTally.objects.filter(pk__in=ids).update(pressed_at=None)
 
 
 def forget_old(*, now: datetime) -> int:
