@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Sum
+from django.db.models.functions import Collate
 
 from clustermgr.lib.rounds import Rounds
 from scheduling import statements
@@ -132,9 +133,9 @@ def totals(
 def relieve(models: Iterable[str]) -> None:
     """What pressed these models was answered by one more replica."""
     pressed = RouteTally.objects.filter(model_name__in=models, pressed_at__isnull=False)
-    # In the order in which they are written, else the tick and a process that counts deadlock
-    rows = pressed.order_by("model_name", "minute", "shadow").select_for_update(no_key=True)
-    ids = list(rows.values_list("pk", flat=True))
+    # In the order in which they are written, which is Python's, or tick and web would deadlock
+    ordered = pressed.order_by(Collate("model_name", "C"), "minute", "shadow")
+    ids = list(ordered.select_for_update(no_key=True).values_list("pk", flat=True))
     RouteTally.objects.filter(pk__in=ids).update(pressed_at=None)
 
 
