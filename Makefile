@@ -3,7 +3,7 @@
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do command -v python$$v >/dev/null 2>&1 && python$$v -c '' 2>/dev/null && { echo python$$v; exit; }; done; echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-BENCHES = $(filter-out __init__ __main__ ears fleet harness server,$(basename $(notdir $(wildcard bench/*.py))))
+BENCHES = $(filter-out __init__ __main__ ears fleet gale harness server,$(basename $(notdir $(wildcard bench/*.py))))
 # Tools that only look at the code need settings that parse, not services that run.
 CHECK_ENV = DJANGO_SECRET_KEY=a-key-for-checks-only-0123456789-abcdefghijklmnopqrstuvwxyz \
 	DJANGO_ALLOWED_HOSTS=checks.invalid DATABASE_URL=postgresql://checks@127.0.0.1/checks \

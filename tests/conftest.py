@@ -10,14 +10,19 @@ from rest_framework.test import APIClient
 
 from clustermgr import tokens
 from clustermgr.lib import fastlane
+from clustermgr.lib.bus import default_bus
 from tests.factories import NOW
 
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """A database that somebody is still connected to cannot be dropped."""
+    """A database that somebody is still connected to cannot be dropped.
+
+    And a bus that outlives its server says so after the last test.
+    """
     yield
     fastlane.close()
+    default_bus().close()
 
 
 @pytest.fixture

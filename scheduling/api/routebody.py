@@ -98,8 +98,10 @@ def _chain(given: RouteIn) -> Chain:
     """Of the prompt, or as the caller computed it: LocalAI's way, links of the same hash."""
     if not given.chain:
         return chain_of(given.prompt_prefix, model=given.model)
-    if len(given.chain) > DEPTH or not all(0 <= link < 2**64 for link in given.chain):
-        raise InvalidInput(f"chain must have at most {DEPTH} numbers of 64 bits.")
+    links = set(given.chain)
+    # Twice the same link is no chain: other processes refuse to hear of it
+    if len(given.chain) > min(DEPTH, len(links)) or not all(0 <= link < 2**64 for link in links):
+        raise InvalidInput(f"chain must have at most {DEPTH} numbers of 64 bits, none twice.")
     return tuple(given.chain)
 
 

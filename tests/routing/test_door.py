@@ -110,6 +110,7 @@ def test_a_lease_is_renewed_while_it_lives(caller: Caller) -> None:
         ({"model": "llama", "ttl": 1e9}, "ttl must be from 1"),
         ({"model": "llama", "timeout": -1}, "timeout must be from 0"),
         ({"model": "llama", "session": "x" * 600}, "session is 600 bytes long"),
+        ({"model": "llama", "chain": [7, 7]}, "none twice"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(

@@ -2,17 +2,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from nodes.backendrpc import Health
 from nodes.models import BackendNode, NodeModel
 from nodes.services import replicas
 from scheduling.definitions import Definition
-from scheduling.services import defining, leasing, observing
+from scheduling.models import RouteTally
+from scheduling.services import defining, leasing, observing, tallying
 from scheduling.services.leasing import Terms, Wanted
+from scheduling.services.tallying import Counts, Tallies
 from tests.factories import NOW, make_node, make_replica
 from tests.routing.test_leases import ask
 from tests.services import until
@@ -44,9 +48,9 @@ def release(leases: list[UUID]) -> None:
     leasing.release(leases)
 
 
-def hold_the_first(held: threading.Event, free: threading.Event) -> None:
+def hold(row: QuerySet[Any], held: threading.Event, free: threading.Event) -> None:
     with transaction.atomic():
-        NodeModel.objects.select_for_update().get(pk=FIRST)
+        row.select_for_update().get()
         held.set()
         assert free.wait(20)
 
@@ -56,6 +60,23 @@ def on_its_own_connection(work: Callable[[], object]) -> None:
         work()
     finally:
         connection.close()
+
+
+def in_a_line(
+    row: QuerySet[Any], first: Callable[[], object], second: Callable[[], object]
+) -> None:
+    """Let both wait for a row that somebody holds, one behind the other; then let them go."""
+    held, free = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(3) as pool:
+        works = [pool.submit(on_its_own_connection, partial(hold, row, held, free))]
+        assert held.wait(20)
+        works.append(pool.submit(on_its_own_connection, first))
+        until(partial(waiting, 1))
+        works.append(pool.submit(on_its_own_connection, second))
+        until(partial(waiting, 2), seconds=10)
+        free.set()
+        for done in works:
+            done.result()
 
 
 def waiting(least: int) -> bool:
@@ -76,16 +97,17 @@ def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests
     leases = [lease.id for lease in taken if lease is not None]
     if change is resume:
         NodeModel.objects.update(withdrawn_at=NOW)
-    held, free = threading.Event(), threading.Event()
-    with ThreadPoolExecutor(3) as pool:
-        begin = partial(pool.submit, on_its_own_connection)
-        works = [begin(partial(hold_the_first, held, free))]
-        assert held.wait(20)
-        works.append(begin(partial(release, leases)))
-        until(partial(waiting, 1))
-        works.append(begin(change))
-        until(partial(waiting, 2), seconds=10)
-        free.set()
-        for done in works:
-            done.result()
+    in_a_line(NodeModel.objects.filter(pk=FIRST), partial(release, leases), change)
     assert set(NodeModel.objects.values_list("in_flight", flat=True)) == {0}
+
+
+def test_relief_and_what_was_counted_meanwhile_touch_tallies_in_one_order() -> None:
+    for name in "ba":  # the other way round again
+        RouteTally.objects.create(model_name=name, minute=NOW, picks=1, pressure=1, pressed_at=NOW)
+    tallies = Tallies()
+    for name in "ab":
+        counts = Counts(picks=1, pressure=1, pressed_at=NOW)
+        tallies.add(name, counts, shadow=False, now=NOW)
+    held = RouteTally.objects.filter(model_name="a")
+    in_a_line(held, tallies.flush, partial(tallying.relieve, ["a", "b"]))
+    assert {row.picks for row in RouteTally.objects.all()} == {2}
