@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-import multiprocessing
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from uuid import UUID
 
@@ -43,7 +41,11 @@ REPLY = ListReply(
 def run() -> None:
     url = settings.CLUSTER.nats_url
     bus = NatsBus(settings.CLUSTER)
-    with _workers(url), ThreadPoolExecutor(AT_ONCE) as pool, asyncio.Runner() as runner:
+    with (
+        harness.aside(_answer, url),
+        ThreadPoolExecutor(AT_ONCE) as pool,
+        asyncio.Runner() as runner,
+    ):
         gateway = NodeGateway(bus)
         client = runner.run(nats.connect(url))
         ways: dict[str, Callable[[], None]] = {
@@ -89,22 +91,6 @@ async def _bare(client: Client) -> None:
 def _complete(heard: int) -> None:
     if heard != 5 * len(NODES):
         raise RuntimeError(f"only {heard} backends were listed")
-
-
-@contextmanager
-def _workers(url: str) -> Iterator[None]:
-    """All the nodes, in one process of their own."""
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    process = context.Process(target=_answer, args=(url, ready), daemon=True)
-    process.start()
-    try:
-        if not ready.wait(30):
-            raise RuntimeError("the answering process did not start")
-        yield
-    finally:
-        process.kill()
-        process.join()
 
 
 def _answer(url: str, ready: Event) -> None:

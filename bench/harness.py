@@ -1,10 +1,12 @@
 """What benchmarks share: throw-away servers with Django on them, a stopwatch, a table."""
 
+import multiprocessing
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.synchronize import Event
 
 import django
 from django.core.management import call_command
@@ -29,6 +31,22 @@ def cluster() -> Iterator[None]:
         django.setup()
         call_command("migrate", verbosity=0)
         yield
+
+
+@contextmanager
+def aside(work: Callable[[str, Event], None], url: str) -> Iterator[None]:
+    """`work` in a process of its own, from when it says that it is ready."""
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    process = context.Process(target=work, args=(url, ready), daemon=True)
+    process.start()
+    try:
+        if not ready.wait(30):
+            raise RuntimeError("the process aside did not start")
+        yield
+    finally:
+        process.kill()
+        process.join()
 
 
 def milliseconds(

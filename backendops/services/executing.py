@@ -115,7 +115,7 @@ def _carry_out(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk, clock:
         settling.cancelled(op, "The node was never told.", now=clock())
         return
     connection.close()  # never hold one over a wait: two hundred of us would
-    note = _ask(op, gateway=gateway, desk=desk)
+    note = _ask(op, gateway=gateway, desk=desk, clock=clock)
     if asked_before:
         note = note or "Asked again after our process had ended."
     _verify(op, gateway=gateway, clock=clock, note=note)
@@ -150,18 +150,18 @@ def _mark_sent(op: PendingBackendOp, *, now: datetime) -> bool:
     return bool(rows.update(**told))
 
 
-def _ask(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
+def _ask(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk, clock: Clock) -> str:
     """Ask the node and wait; what is worth a note comes back."""
     match op.verb:
         case Verb.DELETE:
             done = gateway.delete(
                 op.node_id, backend=op.backend, restarted=lifecycle.restart_of(op.node)
             )
-            _forget(op, done.stopped)
+            _forget(op, done.stopped, now=clock())
             return ""
         case Verb.STOP:
-            return _stop(op, gateway=gateway)
-    return _fetch(op, gateway=gateway, desk=desk)
+            return _stop(op, gateway=gateway, clock=clock)
+    return _fetch(op, gateway=gateway, desk=desk, clock=clock)
 
 
 class _Source(TypedDict):
@@ -174,7 +174,7 @@ class _Source(TypedDict):
     restarted: Callable[[], bool] | None
 
 
-def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
+def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk, clock: Clock) -> str:
     source = _Source(
         backend=op.backend,
         uri=op.uri,
@@ -193,11 +193,11 @@ def _fetch(op: PendingBackendOp, *, gateway: NodeGateway, desk: Desk) -> str:
         gateway.install(op.node_id, **source, force=force, on_progress=hear)
         return ""
     done = gateway.upgrade(op.node_id, **source, on_progress=hear)
-    _forget(op, done.stopped)
+    _forget(op, done.stopped, now=clock())
     return "The worker is old: it was told to install by force." if done.fell_back else ""
 
 
-def _stop(op: PendingBackendOp, *, gateway: NodeGateway) -> str:
+def _stop(op: PendingBackendOp, *, gateway: NodeGateway, clock: Clock) -> str:
     """Stop each process of the backend exactly, and hear that it is gone."""
     rows = NodeModel.objects.filter(node=op.node_id, backend_type=op.backend)
     ours = set(rows.values_list("model_name", "replica_index"))
@@ -217,19 +217,19 @@ def _stop(op: PendingBackendOp, *, gateway: NodeGateway) -> str:
         stopped.append(
             wire.ProcessKey(model_id=process.model_id, replica_index=process.replica_index)
         )
-    _forget(op, tuple(stopped))
+    _forget(op, tuple(stopped), now=clock())
     if not stopped:
         return "Nothing was running."
     return f"{len(stopped)} process{'es' if len(stopped) > 1 else ''} stopped."
 
 
-def _forget(op: PendingBackendOp, stopped: tuple[wire.ProcessKey, ...]) -> None:
+def _forget(op: PendingBackendOp, stopped: tuple[wire.ProcessKey, ...], *, now: datetime) -> None:
     """Exactly the processes that were stopped are gone; their ports may serve others soon."""
     for key in stopped:
         rows = NodeModel.objects.filter(
             node=op.node_id, model_name=key.model_id, replica_index=key.replica_index
         )
-        replicas.lose(rows, reason=f"{op.verb} of {op.backend}")
+        replicas.lose(rows, reason=f"The {op.verb} of {op.backend} stopped it.", now=now)
 
 
 def _refused(
@@ -237,7 +237,7 @@ def _refused(
 ) -> None:
     """The node said no; only a delete may be done all the same (it was gone already)."""
     if isinstance(refusal, RefusedAfterStopping):
-        _forget(op, refusal.stopped)
+        _forget(op, refusal.stopped, now=clock())
     if op.verb == Verb.DELETE:
         told = inventory.ask([op.node_id], gateway=gateway, now=clock())[op.node_id]
         if isinstance(told, tuple) and verifying.find(names_of(op), told) is None:

@@ -47,6 +47,12 @@ def restore(node: BackendNode, *, now: datetime) -> None:
 
 
 def _loss(replica: NodeModel, *, reason: str, now: datetime, by: str) -> ClusterEvent:
-    before = {"state": replica.state, "in_flight": replica.in_flight}
-    about = {"node": replica.node, "subject": replica.process_key}
-    return events.build("replica.lost", actor=by, now=now, reason=reason, before=before, **about)
+    return events.build(
+        "replica.lost",
+        actor=by,
+        now=now,
+        node=replica.node,
+        subject=replica.process_key,
+        reason=reason,
+        before={"state": replica.state, "in_flight": replica.in_flight},
+    )
