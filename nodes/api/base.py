@@ -66,9 +66,14 @@ def operator_schema(
 
 
 class HasVerbPermission(BasePermission):
-    """The view says which permission each method needs; a method it does not name is refused."""
+    """The view says which permission each method needs; a method it does not name is refused.
+
+    One that it does not have needs none: nobody may, which is 405 and not 403.
+    """
 
     def has_permission(self, request: Request, view: APIView) -> bool:
+        if not hasattr(view, str(request.method).lower()):
+            return True
         needed = getattr(view, "needs", {}).get(
             "GET" if request.method == "HEAD" else request.method
         )

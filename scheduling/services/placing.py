@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 
 from django.conf import settings
 from django.db import transaction
@@ -23,6 +24,7 @@ class NoCapacity(DomainError):
 
     code = "no_capacity"
     http_status = 503
+    retry_after = 30  # a tick may have found room by then
 
 
 class MakingRoom(DomainError):
@@ -129,7 +131,10 @@ def _decide(model_name: str, want: _Asked, *, by: str, now: datetime) -> _Result
     intents.unload(draft.unload, by=by, now=now)
     jobs = intents.load(draft.place, by=by, now=now)
     job = LoadJob.objects.get(pk=jobs[0]) if jobs else None
-    return _Result(job=job, refusal=_refusal(outcome))
+    refusal = _refusal(outcome)
+    if outcome.kind == Refusal.FAILING and refusal and standing.model.retry_at:
+        refusal.retry_after = max(ceil((standing.model.retry_at - now).total_seconds()), 1)
+    return _Result(job=job, refusal=refusal)
 
 
 def _joined(model_name: str, cause: Cause) -> LoadJob | None:

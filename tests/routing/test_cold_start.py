@@ -1,4 +1,5 @@
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -90,14 +91,17 @@ def test_a_model_that_fits_nowhere_is_refused_with_the_placements_reason(caller:
     status, told = caller.run(lambda it: it.route(timeout=30))
     assert (status, told["code"]) == (503, "no_capacity")
     assert "cordon" in told["detail"]
+    assert caller.headers["retry-after"] == "30"
 
 
 def test_a_model_that_fails_says_what_failed(caller: Caller) -> None:
-    make_model(failures=3, retry_at=NOW.replace(year=2100), last_error="no such file")
+    later = datetime.now(UTC) + timedelta(minutes=2)
+    make_model(failures=3, retry_at=later, last_error="no such file")
     make_node()
     status, told = caller.run(lambda it: it.route(timeout=30))
     assert (status, told["code"]) == (503, "model_failing")
     assert "no such file" in told["detail"]
+    assert 100 < int(caller.headers["retry-after"]) <= 120
 
 
 def test_a_replica_where_the_rule_does_not_want_it_keeps_nobody_from_a_load(
