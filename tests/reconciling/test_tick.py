@@ -235,7 +235,7 @@ def test_a_lowered_maximum_gives_up_the_youngest_loads() -> None:
     assert NodeModel.objects.count() == 1
     event = ClusterEvent.objects.filter(kind="replica.load_cancelled").first()
     assert event
-    assert event.reason == "More than 1 replicas run or load."
+    assert event.reason == "More run or load than max_replicas (1) allows."
     held = BackendNode.objects.values_list("reserved_vram", flat=True)
     assert sorted(held) == [0, 0, 2 * GIB]
 
