@@ -71,6 +71,9 @@ def test_an_idle_replica_too_many_begins_to_leave(
         reconciling.tick(now=NOW)
     leaver = NodeModel.objects.get(state=ReplicaState.UNLOADING)
     assert leaver.replica_index == 1
+    decision = PlacementDecision.objects.get()
+    assert (decision.cause, decision.node, decision.replica_index) == (Cause.IDLE, node, 1)
+    assert decision.summary == "llama#1 on gpu-1 goes. Unused for more than 5 minutes."
     assert queued == [("scheduling.send_out",)]
 
 
