@@ -119,14 +119,15 @@ WITH wanted AS (
 SELECT id FROM opened ORDER BY id
 """
 
-# A plan's leavers, with an event for each: those that still serve nobody. Who got a request
-# meanwhile stays, and so does one that somebody else is changing.
+# A plan's leavers, with a decision and an event for each: those that still serve nobody. Who got a
+# request meanwhile stays, and so does one that somebody else is changing.
 LET_GO = """
 WITH leaver AS (
     SELECT *
-      FROM unnest(%(ids)s::uuid[], %(nodes)s::uuid[], %(subjects)s::text[], %(causes)s::text[],
-                  %(reasons)s::text[])
-           AS one (id, node, subject, cause, reason)
+      FROM unnest(%(ids)s::uuid[], %(models)s::text[], %(nodes)s::uuid[], %(slots)s::int[],
+                  %(subjects)s::text[], %(causes)s::text[], %(reasons)s::text[],
+                  %(summaries)s::text[])
+           AS one (id, model, node, slot, subject, cause, reason, summary)
 ), held AS MATERIALIZED (
     SELECT replica.id
       FROM nodes_nodemodel replica
@@ -137,6 +138,12 @@ WITH leaver AS (
     UPDATE nodes_nodemodel replica SET state = 'unloading', updated_at = %(now)s
       FROM held WHERE replica.id = held.id
     RETURNING replica.id
+), decided AS (
+    INSERT INTO scheduling_placementdecision
+           (at, model_name, config_revision, cause, node_id, replica_index,
+            summary, smallest_fix, verdicts)
+    SELECT %(now)s, model, '', cause, node, slot, summary, '', '[]'
+      FROM leaver JOIN gone USING (id)
 ), told AS (
     INSERT INTO nodes_clusterevent
            (at, kind, severity, node_id, subject, actor, reason, before,

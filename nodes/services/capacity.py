@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Value
+from django.db.models import Value
 from django.db.models.functions import Least
 
 from clustermgr.lib.errors import InvalidInput
@@ -59,18 +59,6 @@ def reset_vram_budget(
     return _set_budget(held, held.worker_vram_budget, manual=False, by=by, now=now)
 
 
-def reserve_vram(node_id: UUID, amount: int) -> bool:
-    """Set `amount` bytes aside if they are there; one statement, so nobody gets them twice.
-
-    The node's own clock and version stay: this is no edit. Whoever reserves gives it back; a
-    report of the worker does not, as what is being loaded grows into its reservation.
-    """
-    if _nothing(amount):
-        return True
-    room = BackendNode.objects.filter(pk=node_id, available_vram__gte=F("reserved_vram") + amount)
-    return bool(room.update(reserved_vram=F("reserved_vram") + amount))
-
-
 @transaction.atomic
 def follow_hardware(node_ids: Collection[UUID], *, now: datetime) -> None:
     """Compute anew what rests on a machine's memory and card: the budget's bytes, the labels."""
@@ -80,12 +68,6 @@ def follow_hardware(node_ids: Collection[UUID], *, now: datetime) -> None:
         if ceiling != node.vram_budget_bytes:
             _change(node, {"vram_budget_bytes": ceiling}, by=worker, now=now)
         labels.refresh_auto(node, actor=worker, now=now)
-
-
-def _nothing(amount: int) -> bool:
-    if amount < 0:
-        raise ValueError(f"a reservation of {amount} bytes")
-    return amount == 0
 
 
 def _set_slots(

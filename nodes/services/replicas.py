@@ -30,12 +30,22 @@ def lose(
     rows: NodeModelQuerySet, *, reason: str, now: datetime, by: str = events.SYSTEM
 ) -> list[NodeModel]:
     """Forget replicas that went without anybody having asked: others may have to stand in."""
-    lost = remove(rows.select_related("node"), reason=reason)
+    lost = write_off(rows, reason=reason, now=now, by=by)
     if lost:
         announce.service_lost()
-        # What was still coming up had a load job, which tells its own end
-        served = (row for row in lost if row.state in SERVED)
-        events.record_all([_loss(row, reason=reason, now=now, by=by) for row in served])
+    return lost
+
+
+@transaction.atomic
+def write_off(
+    rows: NodeModelQuerySet, *, reason: str, now: datetime, by: str = events.SYSTEM
+) -> list[NodeModel]:
+    """Forget them and leave events; whether they are replaced at once, the caller decides."""
+    lost = remove(rows.select_related("node"), reason=reason)
+    # What was still coming up had a load job, which tells its own end
+    served = [row for row in lost if row.state in SERVED]
+    if served:
+        events.record_all(_loss(row, reason=reason, now=now, by=by) for row in served)
     return lost
 
 

@@ -76,9 +76,17 @@ class WaitingOut(serializers.Serializer):
     reason = serializers.CharField()
 
 
+class CancelledOut(serializers.Serializer):
+    job = serializers.IntegerField()
+    model = serializers.CharField()
+    reason = serializers.CharField()
+
+
 class PlanOut(serializers.Serializer):
     place = PlacedOut(many=True)
     unload = PlacedOut(many=True)
+    retire = PlacedOut(many=True, help_text="No new requests from then on; stopped when idle.")
+    cancel = CancelledOut(many=True, help_text="Loads that are given up.")
     starved = StarvedOut(many=True)
     waiting = WaitingOut(many=True)
 
@@ -111,6 +119,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return {
         "place": [_moved(one, one.node_name, one.summary) for one in plan.place],
         "unload": [_moved(one, one.node_name, one.reason) for one in plan.unload],
+        "retire": [_moved(one, one.node_name, one.reason) for one in plan.retire],
+        "cancel": [
+            {"job": one.job, "model": one.model, "reason": one.reason} for one in plan.cancel
+        ],
         "starved": [
             {
                 "model": one.model,

@@ -18,7 +18,7 @@ class Refusal(enum.StrEnum):
     FULL = "full"  # no node can take it
     ROOM = "room"  # others leave for it
     FAILING = "failing"  # too early after the last failure
-    LIMIT = "limit"  # max_replicas
+    LIMIT = "limit"  # max_replicas, or it moves already
     UNREADABLE = "unreadable"  # its rule
 
 
@@ -41,6 +41,10 @@ def one_more(
     if wish is None:
         return Outcome(kind=Refusal.UNREADABLE, sentence=standing.unreadable)
     name, rule = wish.name, standing.rule
+    under_way = [job for job in draft.board.loads[name] if replaces and job.replaces == replaces]
+    if under_way:
+        there = draft.board.name(under_way[0].node)
+        return Outcome(kind=Refusal.LIMIT, sentence=f"It is being moved to {there} already.")
     # What moves is counted once, by what it moves from
     moves = replaces in {row.id for row in (*standing.serving, *standing.misplaced)}
     if not moves and not standing.room:

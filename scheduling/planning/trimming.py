@@ -12,7 +12,6 @@ from scheduling.planning.drafts import Draft
 from scheduling.planning.plans import Cancel
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import ReplicaView
-from scheduling.planning.words import count
 from scheduling.states import Cause
 
 
@@ -75,7 +74,10 @@ def _above_maximum(draft: Draft, standing: Standing) -> None:
     number = min(above, len(standing.serving) - rule.min_replicas)
     for row in _worst(draft, resting(standing.serving), number):
         draft.stop(
-            standing, row, Cause.CEILING, f"More than {count(rule.max_replicas, 'replica')} run."
+            standing,
+            row,
+            Cause.CEILING,
+            f"More run than max_replicas ({rule.max_replicas}) allows.",
         )
 
 
@@ -85,7 +87,7 @@ def _give_up(draft: Draft, standing: Standing, number: int) -> None:
     for job in jobs:
         standing.loads.remove(job)
         standing.coming.remove(job.node)
-        reason = f"More than {count(standing.rule.max_replicas, 'replica')} run or load."
+        reason = f"More run or load than max_replicas ({standing.rule.max_replicas}) allows."
         draft.cancel.append(Cancel(job=job.id, model=job.model, reason=reason))
 
 

@@ -46,6 +46,7 @@ class Answer:
     leaving: list[tuple[Leaving, str]]
     load: list[Line]
     unload: list[Line]
+    given_up: list[Line]  # loads under way
     starved: list[Line]
     waiting: list[Line]
     anyway: list[Line]  # what happens without the change, too
@@ -72,7 +73,8 @@ def answer(found: Compared, *, changes: Changes) -> Answer:
     plan, anyway = found.plan, found.anyway
     answered = {
         "load": _loads(plan, {(one.model, one.node, one.cause) for one in anyway.place}),
-        "unload": _unloads(plan, {one.replica for one in anyway.unload}),
+        "unload": _unloads(plan, {one.replica for one in (*anyway.unload, *anyway.retire)}),
+        "given_up": _given_up(plan, {one.job for one in anyway.cancel}),
         "starved": _starved(plan, {(one.model, one.missing) for one in anyway.starved}),
         "waiting": _waiting(plan, {(one.model, one.reason) for one in anyway.held}),
     }
@@ -147,7 +149,13 @@ def _unloads(plan: Plan, known: Collection[Any]) -> list[Line]:
             cause=CAUSES.get(one.cause, one.cause),
             anyway=one.replica in known,
         )
-        for one in plan.unload
+        for one in (*plan.unload, *plan.retire)
+    )
+
+
+def _given_up(plan: Plan, known: Collection[int]) -> list[Line]:
+    return _by_model(
+        Line(model=one.model, text=one.reason, anyway=one.job in known) for one in plan.cancel
     )
 
 
@@ -180,6 +188,7 @@ def _headline(
     *,
     load: list[Line],
     unload: list[Line],
+    given_up: list[Line],
     starved: list[Line],
     waiting: list[Line],
     leaving: int,
@@ -188,6 +197,7 @@ def _headline(
         (leaving, "replica leaves", "replicas leave"),
         (len(load), "is loaded", "are loaded"),
         (len(unload), "is unloaded", "are unloaded"),
+        (len(given_up), "load is given up", "loads are given up"),
         (len(waiting), "model waits", "models wait"),
         (len(starved), "rule cannot be kept", "rules cannot be kept"),
     )

@@ -37,6 +37,8 @@ def move(replica: NodeModel, *, to: str, by: str, now: datetime) -> LoadJob:
     where = node_called(to.strip())
     if where.pk == replica.node_id:
         raise Conflict(f"{replica.process_key} is on {where.name} already.")
+    if replica.withdrawn_at is not None:
+        raise Conflict(f"{replica.process_key} is leaving {replica.node.name} already.")
     if replica.state != ReplicaState.LOADED:
         raise Conflict(f"{replica.process_key} is {replica.state}; only a loaded one can move.")
     name = replica.model_name

@@ -4,7 +4,7 @@ The caller holds the lock and the transaction. Nothing here asks a node.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -56,15 +56,17 @@ def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
         return []
     values: dict[str, Any] = {
         "ids": [one.replica for one in leavers],
+        "models": [one.model for one in leavers],
         "nodes": [one.node for one in leavers],
+        "slots": [one.index for one in leavers],
         "subjects": [_subject(one) for one in leavers],
         "causes": [one.cause.value for one in leavers],
         "reasons": [one.reason for one in leavers],
+        "summaries": [f"{_subject(one)} goes. {one.reason}" for one in leavers],
     }
     gone: list[UUID] = _written(statements.LET_GO, values, by=by, now=now)
     if gone:
         _send_out()
-    _tell_gaps(leavers, gone, now=now)
     return gone
 
 
@@ -78,25 +80,20 @@ def retire(leavers: Sequence[Unload], *, by: str, now: datetime) -> None:
     held = loaded.order_by("pk").select_for_update(no_key=True, skip_locked=True)
     ids = set(held.values_list("pk", flat=True))
     NodeModel.objects.filter(pk__in=ids).update(outdated_at=now, updated_at=now)
-    _tell_gaps(leavers, ids, now=now)
     gone = [one for one in leavers if one.replica in ids]
+    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gone if one.gap)
     events.record_all(_retiring(one, by=by, now=now) for one in gone)
 
 
-def _tell_gaps(leavers: Sequence[Unload], gone: Collection[UUID], *, now: datetime) -> None:
-    """Whoever goes before its replacement has come is worth a decision of its own."""
-    gaps = [one for one in leavers if one.gap and one.replica in set(gone)]
-    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gaps)
-
-
 def _gap(one: Unload, *, now: datetime) -> PlacementDecision:
+    """Whoever goes before its replacement has come is worth a decision, though it is busy yet."""
     return PlacementDecision(
         at=now,
         model_name=one.model,
         cause=one.cause,
         node_id=one.node,
         replica_index=one.index,
-        summary=one.reason,
+        summary=f"{_subject(one)} goes. {one.reason}",
     )
 
 

@@ -23,7 +23,7 @@ from nodes.querysets import NodeModelQuerySet
 from nodes.services import bearers, replicas
 from nodes.states import ReplicaState
 from nodes.wire import RunningModel
-from scheduling.services import strays
+from scheduling.services import crashing, strays
 from scheduling.services.strays import Slot, Told
 
 CONFIRMED_FOR = timedelta(minutes=2)  # so long a confirmation is good, if nobody answers
@@ -67,7 +67,9 @@ def settle(told: Told, *, rows: Mapping[UUID, Sequence[NodeModel]], asked_at: da
         _confirm(news, asked_at=asked_at)
     if missing:
         dead = _refusing([row for row in missing if row.address])
-        _miss_and_forget([row.pk for row in missing], dead=dead, asked_at=asked_at)
+        lost = _miss_and_forget([row.pk for row in missing], dead=dead, asked_at=asked_at)
+        if lost:
+            crashing.settle(lost, now=asked_at)
 
 
 def _keys(running: Sequence[RunningModel]) -> set[Key]:
@@ -112,11 +114,13 @@ def _confirm(ids: Sequence[UUID], *, asked_at: datetime) -> None:
 
 
 @transaction.atomic
-def _miss_and_forget(ids: Sequence[UUID], *, dead: Collection[UUID], asked_at: datetime) -> None:
+def _miss_and_forget(
+    ids: Sequence[UUID], *, dead: Collection[UUID], asked_at: datetime
+) -> list[NodeModel]:
     rows = _loaded(asked_at).filter(pk__in=ids).order_by("pk").select_for_update(no_key=True)
     held = list(rows.values_list("pk", flat=True))
     _miss(held, now=asked_at)
-    _forget(held, dead=dead, now=asked_at)
+    return _forget(held, dead=dead, now=asked_at)
 
 
 def _old(now: datetime) -> Q:
@@ -137,10 +141,10 @@ def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
     return {row.pk for row, gone in zip(rows, refused, strict=True) if gone}
 
 
-def _forget(ids: Sequence[UUID], *, dead: Collection[UUID], now: datetime) -> None:
+def _forget(ids: Sequence[UUID], *, dead: Collection[UUID], now: datetime) -> list[NodeModel]:
     enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
     rows = NodeModel.objects.filter(enough | Q(pk__in=dead), pk__in=ids, state=ReplicaState.LOADED)
-    replicas.lose(rows, reason="Its worker does not run it any more.", now=now)
+    return replicas.write_off(rows, reason="Its worker does not run it any more.", now=now)
 
 
 def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
@@ -161,12 +165,14 @@ def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
     seen: dict[Health, list[UUID]] = defaultdict(list)
     for (pk, _, _), health in zip(asked, told, strict=True):
         seen[health].append(pk)
-    note(seen, now=now)
+    lost = note(seen, now=now)
+    if lost:
+        crashing.settle(lost, now=now)
 
 
 @transaction.atomic
-def note(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
-    """Write down what processes answered themselves."""
+def note(seen: dict[Health, list[UUID]], *, now: datetime) -> list[NodeModel]:
+    """Write down what processes answered themselves; those that are gone."""
     NodeModel.objects.filter(pk__in=[pk for ids in seen.values() for pk in ids]).locked()
     # Alive or busy: somebody is there. That it is still our process, only the worker can say:
     # a suspect stays one.
@@ -176,7 +182,7 @@ def note(seen: dict[Health, list[UUID]], *, now: datetime) -> None:
     gone = NodeModel.objects.filter(
         pk__in=seen[Health.GONE], misses__gte=MISSES_AT_MOST, state=ReplicaState.LOADED
     )
-    replicas.lose(gone, reason="Nobody answers at its address.", now=now)
+    return replicas.write_off(gone, reason="Nobody answers at its address.", now=now)
 
 
 def _token(node: BackendNode) -> str:

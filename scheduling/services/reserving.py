@@ -1,7 +1,8 @@
 """Memory that is spoken for: a job's from its creation until the node's own report includes it.
 
 `BackendNode.reserved_vram` is the sum of what jobs hold there. It only changes together with a
-job, under the node's lock, so it can neither be promised twice nor leak.
+job, under the node's lock (statements.OPEN_JOBS takes it), so it cannot leak; and whoever decides
+holds the one lock of all plans and looks at what jobs hold, so nothing is promised twice.
 """
 
 import logging
@@ -13,19 +14,12 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from nodes.models import BackendNode
-from nodes.services import announce, capacity, facts
+from nodes.services import announce, facts
 from scheduling import statements
 from scheduling.models import LoadJob
 from scheduling.states import ACTIVE
 
 log = logging.getLogger(__name__)
-
-
-def take(node_id: UUID, amount: int) -> bool:
-    """Set memory aside for a job that is inserted in this same transaction; False: no room."""
-    if not connection.in_atomic_block:
-        raise RuntimeError("a reservation without its job would leak")
-    return capacity.reserve_vram(node_id, amount)
 
 
 def hold(node_ids: set[UUID]) -> None:

@@ -4,15 +4,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import connection
 
 from nodes.models import BackendNode
 from nodes.services import replicas
-from nodes.states import ReplicaState
 from scheduling.models import LoadJob
-from scheduling.services import jobs, reaping, reserving
-from scheduling.states import JobState
-from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica
+from scheduling.services import jobs, placing, reaping, reserving
+from scheduling.services.placing import NoCapacity
+from scheduling.states import Cause, JobState
+from tests.factories import GIB, NOW, make_model, make_node
 
 LATER = NOW + timedelta(minutes=1)
 
@@ -27,28 +27,29 @@ def reserved(node: BackendNode) -> int:
     return int(node.reserved_vram)
 
 
-def place(node: BackendNode, index: int, amount: int = GIB) -> LoadJob | None:
-    """What a scheduler does: memory, row and job, all or nothing."""
+def host(**changes: Any) -> BackendNode:
+    """A node with 8 GiB and room for many replicas of a model that needs one of them."""
+    make_model(vram_bytes=GIB)
+    memory = {"total_vram": 24 * GIB, "available_vram": 8 * GIB}
+    return make_node(max_replicas_per_model=40, **{**memory, **changes})
+
+
+def place(node: BackendNode) -> LoadJob | None:
     try:
-        with transaction.atomic():
-            if not reserving.take(node.pk, amount):
-                return None
-            row = make_replica(node, index=index, state=ReplicaState.STAGING, address="")
-            return make_job(node, index=index, replica=row, reserved_vram=amount)
-    except IntegrityError:
+        return placing.place("llama", cause=Cause.OPERATOR, by="ada", now=NOW, node=node)
+    except NoCapacity:
         return None
 
 
 @pytest.mark.django_db(transaction=True)
 def test_schedulers_and_endings_at_once_never_over_commit_and_never_leak() -> None:
-    node = make_node(total_vram=24 * GIB, available_vram=20 * GIB)
-    make_model()
+    node = host(available_vram=20 * GIB)
     seen: list[int] = []
 
     def act(number: int) -> None:
         try:
             draw = random.Random(number)
-            job = place(node, draw.randrange(40))
+            job = place(node)
             seen.append(reserved(BackendNode.objects.get(pk=node.pk)))
             if job is None or draw.random() < 0.4:
                 return
@@ -75,16 +76,10 @@ def _fail(job: LoadJob) -> None:
         connection.close()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_reservation_outside_a_transaction_is_a_bug() -> None:
-    with pytest.raises(RuntimeError, match="would leak"):
-        reserving.take(make_node().pk, GIB)
-
-
 @pytest.mark.django_db
 def test_it_lasts_until_the_first_beat_after_the_load() -> None:
-    node = make_node(total_vram=8 * GIB, available_vram=8 * GIB, last_heartbeat=NOW)
-    job = place(node, 0)
+    node = host(last_heartbeat=NOW)
+    job = place(node)
     assert job is not None
     LoadJob.objects.update(state=JobState.LOADED, finished_at=NOW)
     reaping.reap(now=LATER)
@@ -99,16 +94,16 @@ def test_it_lasts_until_the_first_beat_after_the_load() -> None:
 
 @pytest.mark.django_db
 def test_a_beat_during_the_load_does_not_end_it() -> None:
-    node = make_node(total_vram=8 * GIB, available_vram=8 * GIB, last_heartbeat=LATER)
-    assert place(node, 0)
+    node = host(last_heartbeat=LATER)
+    assert place(node)
     reaping.reap(now=LATER)
     assert reserved(node) == GIB
 
 
 @pytest.mark.django_db
 def test_it_ends_with_a_job_whose_replica_was_taken_away() -> None:
-    node = make_node(total_vram=8 * GIB, available_vram=8 * GIB)
-    job = place(node, 0)
+    node = host()
+    job = place(node)
     assert job is not None
     replicas.remove(node.replicas.all(), reason="worker left")
     reaping.reap(now=LATER)
@@ -117,8 +112,8 @@ def test_it_ends_with_a_job_whose_replica_was_taken_away() -> None:
 
 @pytest.mark.django_db
 def test_what_was_given_back_is_not_given_back_again() -> None:
-    node = make_node(total_vram=8 * GIB, available_vram=8 * GIB)
-    ids = [job.pk for job in (place(node, 0), place(node, 1), place(node, 2)) if job]
+    node = host()
+    ids = [job.pk for job in (place(node), place(node), place(node)) if job]
     reserving.end(ids[:1], now=NOW)
     reserving.end(ids[:2], now=NOW)
     assert reserved(node) == GIB

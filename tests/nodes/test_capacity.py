@@ -158,35 +158,3 @@ def test_of_two_edits_of_one_version_only_one_is_made() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(edit, range(2, 10))) == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_fifty_reservations_never_over_commit() -> None:
-    node = make_node(total_vram=24 * GIB, available_vram=20 * GIB)
-
-    def reserve(_: int) -> bool:
-        try:
-            return capacity.reserve_vram(node.pk, GIB)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(50) as pool:
-        granted = sum(pool.map(reserve, range(50)))
-
-    node.refresh_from_db()
-    assert granted == 20
-    assert node.reserved_vram == 20 * GIB
-
-
-@pytest.mark.django_db
-def test_a_reservation_is_no_edit_and_leaves_less_for_the_next() -> None:
-    node = make_node(total_vram=8 * GIB, available_vram=8 * GIB)
-    assert capacity.reserve_vram(node.pk, 5 * GIB)
-    assert not capacity.reserve_vram(node.pk, 4 * GIB)
-    node.refresh_from_db()
-    assert (node.reserved_vram, node.version) == (5 * GIB, 1)
-
-
-@pytest.mark.django_db
-def test_an_unknown_amount_needs_no_room() -> None:
-    assert capacity.reserve_vram(make_node().pk, 0)

@@ -6,6 +6,7 @@ from rest_framework.test import APIClient
 
 from clustermgr import tokens
 from scheduling.models import LoadJob
+from scheduling.services import reconciling
 from tests.factories import GIB, NOW, make_model, make_node, make_replica, make_rule
 
 PLAN, WHY = "/api/scheduling/plan", "/api/scheduling/why"
@@ -32,6 +33,19 @@ def test_a_program_asks_for_a_model_that_does_not_exist_yet(api: APIClient) -> N
     starved = ask(api, models=[new]).data["starved"][0]
     assert starved["missing"] == 2
     assert "raise slots on gpu-1 to 2" in starved["smallest_fix"]
+
+
+def test_a_program_hears_which_loads_would_be_given_up(api: APIClient) -> None:
+    make_model()
+    make_rule(min_replicas=2)
+    for name in ("gpu-1", "gpu-2"):
+        make_node(name)
+    reconciling.tick(now=NOW)
+    youngest = LoadJob.objects.filter(model_name="llama").latest("pk")
+    rule = {"min_replicas": 0, "max_replicas": 1}
+    answer = ask(api, rules={"llama": rule}).data
+    assert [one["job"] for one in answer["cancel"]] == [youngest.pk]
+    assert answer["cancel"][0]["reason"] == "More run or load than max_replicas (1) allows."
 
 
 def test_why_over_http(api: APIClient) -> None:

@@ -71,6 +71,9 @@ def test_an_idle_replica_too_many_begins_to_leave(
         reconciling.tick(now=NOW)
     leaver = NodeModel.objects.get(state=ReplicaState.UNLOADING)
     assert leaver.replica_index == 1
+    decision = PlacementDecision.objects.get()
+    assert (decision.cause, decision.node, decision.replica_index) == (Cause.IDLE, node, 1)
+    assert decision.summary == "llama#1 on gpu-1 goes. Unused for more than 5 minutes."
     assert queued == [("scheduling.send_out",)]
 
 
@@ -235,7 +238,7 @@ def test_a_lowered_maximum_gives_up_the_youngest_loads() -> None:
     assert NodeModel.objects.count() == 1
     event = ClusterEvent.objects.filter(kind="replica.load_cancelled").first()
     assert event
-    assert event.reason == "More than 1 replica run or load."
+    assert event.reason == "More run or load than max_replicas (1) allows."
     held = BackendNode.objects.values_list("reserved_vram", flat=True)
     assert sorted(held) == [0, 0, 2 * GIB]
 

@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from nodes.models import BackendNode, NodeModel
 from scheduling.models import LoadJob, PlacementDecision
+from scheduling.services import reconciling
 from tests.factories import GIB, NOW, make_model, make_node, make_replica, make_rule
 
 PAGE = "admin:scheduling_whatif"
@@ -141,3 +142,14 @@ def test_an_answer_costs_the_same_however_much_there_is(
         make_rule(f"m{number}", min_replicas=1)
         make_replica(make_node(f"gpu-{number}"), f"m{number}", config_revision="r1")
     queries(f"{reverse(PAGE)}?nodes=gpu-1", 14)
+
+
+def test_loads_that_would_be_given_up_are_told(viewer: Client) -> None:
+    make_model()
+    make_rule(min_replicas=2)
+    for name in ("gpu-1", "gpu-2"):
+        make_node(name)
+    reconciling.tick(now=NOW)
+    text = ask(viewer, model="llama", min="0", max="1")
+    assert "1 load is given up." in text
+    assert "More run or load than max_replicas (1) allows." in text

@@ -124,6 +124,24 @@ def test_a_move_needs_no_room_under_the_maximum_and_no_tick_undoes_it(root: Call
     assert NodeModel.objects.serving().get().node == target
 
 
+def test_what_moves_already_is_not_moved_again(root: Caller) -> None:
+    make_model()
+    make_rule(min_replicas=1, max_replicas=1)
+    old = make_replica(make_node("gpu-1"), config_revision="r1", in_flight=1)
+    for name in ("gpu-2", "gpu-3"):
+        make_node(name)
+    assert root.post(f"{MODEL}/move", {"node": "gpu-1", "to": "gpu-2"}).status_code == 202
+    again = root.post(f"{MODEL}/move", {"node": "gpu-1", "to": "gpu-3"})
+    assert again.status_code == 409
+    assert read(again)["detail"] == "It is being moved to gpu-2 already."
+    arrive(LoadJob.objects.get())
+    moving.finish(now=NOW)
+    assert NodeModel.objects.get(pk=old.pk).in_flight == 1
+    late = root.post(f"{MODEL}/move", {"node": "gpu-1", "to": "gpu-3"})
+    assert (late.status_code, read(late)["detail"]) == (409, "llama#0 is leaving gpu-1 already.")
+    assert LoadJob.objects.count() == 1
+
+
 def test_a_move_that_failed_leaves_the_old_one_alone(root: Caller) -> None:
     make_model()
     old = make_replica(make_node("gpu-1"), config_revision="r1")

@@ -1,0 +1,72 @@
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodes.models import ClusterEvent, NodeModel
+from nodes.services import replicas
+from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.services import crashing, jobs, reconciling
+from scheduling.states import JobState
+from tests.factories import NOW, make_model, make_node, make_rule
+
+pytestmark = pytest.mark.django_db
+
+
+def come_up(*, now: datetime) -> bool:
+    """Whether a tick loads it; the worker has it in the same moment."""
+    reconciling.tick(now=now)
+    job = LoadJob.objects.active().first()
+    if job is None:
+        return False
+    claimed = jobs.claim(job.pk, by="us", now=now)
+    assert claimed is not None
+    assert jobs.stage(claimed, address="gpu-1:1", now=now)
+    assert jobs.begin_loading(claimed, options=b"", within=timedelta(minutes=1), now=now)
+    return jobs.publish(claimed, now=now)
+
+
+def die(*, now: datetime) -> None:
+    lost = replicas.remove(NodeModel.objects.all(), reason="died")
+    crashing.settle(lost, now=now)
+
+
+@pytest.fixture(autouse=True)
+def _wanted(queued: list[tuple[Any, ...]]) -> None:
+    make_node()
+    make_model()
+    make_rule(min_replicas=1)
+
+
+def test_a_process_that_dies_once_is_replaced_at_once() -> None:
+    assert come_up(now=NOW)
+    die(now=NOW)
+    assert come_up(now=NOW)
+
+
+def test_a_model_whose_processes_die_again_and_again_waits_longer_each_time() -> None:
+    now, waited = NOW, []
+    assert come_up(now=now)
+    die(now=now)
+    for _ in range(3):
+        assert come_up(now=now)
+        die(now=now)
+        assert not come_up(now=now)
+        retry_at = ModelLoadInfo.objects.get().retry_at
+        assert retry_at is not None
+        waited.append((retry_at - now).total_seconds())
+        now = retry_at
+    assert waited == [10, 20, 40]
+    event = ClusterEvent.objects.filter(kind="model.crashes").latest("pk")
+    assert event.reason == "Its process died; it was loaded 4 times in the last 10 minutes."
+
+
+def test_what_died_long_ago_or_was_edited_since_is_forgiven() -> None:
+    for minutes in (0, 20, 40):
+        assert come_up(now=NOW + timedelta(minutes=minutes))
+        die(now=NOW + timedelta(minutes=minutes))
+    LoadJob.objects.update(finished_at=NOW + timedelta(minutes=40), config_revision="r0")
+    assert come_up(now=NOW + timedelta(minutes=41))
+    die(now=NOW + timedelta(minutes=41))
+    assert come_up(now=NOW + timedelta(minutes=41))
+    assert LoadJob.objects.filter(state=JobState.LOADED).count() == 5
