@@ -156,6 +156,8 @@ class LoadJob(models.Model):
     changed_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+    # What it brought up was found dead then; an unload, a drain or a lost node is no death
+    died_at = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True)  # pending: not before this
     deadline_at = models.DateTimeField(null=True, blank=True)  # moves on with progress
     fence = models.PositiveBigIntegerField(default=0)

@@ -145,6 +145,7 @@ def job_json(job: LoadJob) -> Json:
         "created_at": job.created_at,
         "started_at": job.started_at,
         "finished_at": job.finished_at,
+        "died_at": job.died_at,
         "deadline_at": job.deadline_at,
         "last_error": job.last_error,
     }

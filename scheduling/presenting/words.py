@@ -114,7 +114,10 @@ def _detail(job: LoadJob) -> str:
 def _took(job: LoadJob) -> str:
     if job.started_at is None or job.finished_at is None:
         return ""
-    return f"took {lasting(job.finished_at - job.started_at)}"
+    took = f"took {lasting(job.finished_at - job.started_at)}"
+    if job.died_at is None:
+        return took
+    return f"{took} · died after {lasting(job.died_at - job.finished_at)}"
 
 
 def amount(count: float) -> str:

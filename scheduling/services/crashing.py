@@ -7,14 +7,22 @@ from django.db import transaction
 from django.db.models import Count, F
 
 from nodes.models import NodeModel
-from nodes.services import announce, events
+from nodes.querysets import NodeModelQuerySet
+from nodes.services import announce, events, replicas
 from nodes.states import Severity
 from scheduling import backoff
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.states import JobState
 
 LATELY = timedelta(minutes=10)
-FORGIVEN = 1  # in that time; it is replaced at once
+FORGIVEN = 2  # of those that came up in that time; they are replaced at once
+
+
+@transaction.atomic
+def bury(rows: NodeModelQuerySet, *, reason: str, now: datetime) -> list[NodeModel]:
+    """Forget replicas whose processes are gone; their loads remember that they died."""
+    LoadJob.objects.filter(replica__in=rows, state=JobState.LOADED).update(died_at=now)
+    return replicas.write_off(rows, reason=reason, now=now)
 
 
 @transaction.atomic
@@ -34,16 +42,16 @@ def settle(lost: Sequence[NodeModel], *, now: datetime) -> None:
 
 
 def _deaths(names: Sequence[str], *, now: datetime) -> dict[tuple[str, str], int]:
-    """How many came up lately and are gone, by model and revision: loads remember it."""
+    """How many came up lately and died, by model and revision."""
     came = LoadJob.objects.filter(state=JobState.LOADED, finished_at__gt=now - LATELY)
-    gone = came.filter(model_name__in=names, replica=None, replaces=None).order_by()
+    gone = came.filter(model_name__in=names, died_at__isnull=False).order_by()
     rows = gone.values_list("model_name", "config_revision").annotate(n=Count("pk"))
     return {(name, revision): count for name, revision, count in rows}
 
 
 def _pause(model: ModelLoadInfo, count: int, *, now: datetime) -> None:
     minutes = LATELY.total_seconds() / 60
-    why = f"Its process died; it was loaded {count} times in the last {minutes:g} minutes."
+    why = f"{count} processes of it came up and died in the last {minutes:g} minutes."
     until = now + backoff.delay(count - FORGIVEN, first=backoff.LOAD)
     ModelLoadInfo.objects.filter(pk=model.pk).update(
         failures=F("failures") + 1, retry_at=until, last_error=why

@@ -20,7 +20,7 @@ from nodes.backendrpc import Health
 from nodes.gateway import NodeGateway
 from nodes.models import BackendNode, NodeModel
 from nodes.querysets import NodeModelQuerySet
-from nodes.services import bearers, replicas
+from nodes.services import bearers
 from nodes.states import ReplicaState
 from nodes.wire import RunningModel
 from scheduling.services import crashing, strays
@@ -144,7 +144,7 @@ def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
 def _forget(ids: Sequence[UUID], *, dead: Collection[UUID], now: datetime) -> list[NodeModel]:
     enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
     rows = NodeModel.objects.filter(enough | Q(pk__in=dead), pk__in=ids, state=ReplicaState.LOADED)
-    return replicas.write_off(rows, reason="Its worker does not run it any more.", now=now)
+    return crashing.bury(rows, reason="Its worker does not run it any more.", now=now)
 
 
 def _ask_processes(nodes: Sequence[BackendNode], *, now: datetime) -> None:
@@ -182,7 +182,7 @@ def note(seen: dict[Health, list[UUID]], *, now: datetime) -> list[NodeModel]:
     gone = NodeModel.objects.filter(
         pk__in=seen[Health.GONE], misses__gte=MISSES_AT_MOST, state=ReplicaState.LOADED
     )
-    return replicas.write_off(gone, reason="Nobody answers at its address.", now=now)
+    return crashing.bury(gone, reason="Nobody answers at its address.", now=now)
 
 
 def _token(node: BackendNode) -> str:

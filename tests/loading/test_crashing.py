@@ -27,7 +27,7 @@ def come_up(*, now: datetime) -> bool:
 
 
 def die(*, now: datetime) -> None:
-    lost = replicas.remove(NodeModel.objects.all(), reason="died")
+    lost = crashing.bury(NodeModel.objects.all(), reason="died", now=now)
     crashing.settle(lost, now=now)
 
 
@@ -38,16 +38,28 @@ def _wanted(queued: list[tuple[Any, ...]]) -> None:
     make_rule(min_replicas=1)
 
 
-def test_a_process_that_dies_once_is_replaced_at_once() -> None:
+def test_a_process_that_dies_once_or_twice_is_replaced_at_once() -> None:
+    for _ in range(2):
+        assert come_up(now=NOW)
+        die(now=NOW)
+    assert come_up(now=NOW)
+
+
+def test_what_was_stopped_or_lost_with_its_node_is_no_death() -> None:
+    for _ in range(5):
+        assert come_up(now=NOW)
+        replicas.lose(NodeModel.objects.all(), reason="Its node went offline.", now=NOW)
     assert come_up(now=NOW)
     die(now=NOW)
     assert come_up(now=NOW)
+    assert not ClusterEvent.objects.filter(kind="model.crashes").exists()
 
 
 def test_a_model_whose_processes_die_again_and_again_waits_longer_each_time() -> None:
     now, waited = NOW, []
-    assert come_up(now=now)
-    die(now=now)
+    for _ in range(2):
+        assert come_up(now=now)
+        die(now=now)
     for _ in range(3):
         assert come_up(now=now)
         die(now=now)
@@ -58,7 +70,7 @@ def test_a_model_whose_processes_die_again_and_again_waits_longer_each_time() ->
         now = retry_at
     assert waited == [10, 20, 40]
     event = ClusterEvent.objects.filter(kind="model.crashes").latest("pk")
-    assert event.reason == "Its process died; it was loaded 4 times in the last 10 minutes."
+    assert event.reason == "5 processes of it came up and died in the last 10 minutes."
 
 
 def test_what_died_long_ago_or_was_edited_since_is_forgiven() -> None:

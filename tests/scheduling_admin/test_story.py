@@ -5,7 +5,9 @@ import pytest
 from django.test import Client
 
 from nodes.backendrpc import Health
+from scheduling.models import LoadJob
 from scheduling.services import jobs, observing
+from scheduling.states import JobState
 from tests.factories import NOW, make_job, make_model, make_node, make_replica
 from tests.scheduling_admin.test_pages import page_of, text
 
@@ -31,3 +33,12 @@ def test_a_process_that_died_is_part_of_the_story(viewer: Client) -> None:
     story = text(viewer, page_of("llama", "events"))
     for words in ("Replica lost", "llama#0 on", "Nobody answers at its address."):
         assert words in story
+
+
+def test_a_load_tells_how_long_its_process_lived(viewer: Client) -> None:
+    make_model("llama")
+    job = make_job(make_node("gpu-1"), state=JobState.LOADED, started_at=NOW, finished_at=NOW)
+    replica = make_replica(job.node, misses=3)
+    LoadJob.objects.update(replica=replica)
+    observing.note(defaultdict(list, {Health.GONE: [replica.pk]}), now=NOW + timedelta(minutes=5))
+    assert "died after 5 min" in text(viewer, page_of("llama", "jobs"))
