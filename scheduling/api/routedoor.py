@@ -7,7 +7,7 @@ views behind the door, which say the same in the same words.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from clustermgr import tokens
 from clustermgr.lib.api import envelope
+from clustermgr.lib.coalescing import TogetherAsync
 from clustermgr.lib.errors import DomainError, NotFound, TooLarge, Unauthenticated
 from clustermgr.lib.offloop import off_loop
 from clustermgr.lib.text import uuid_in
@@ -63,6 +64,7 @@ class RouteDoor:
         self._django = django
         self._router = LoopRouter(default_router(clock=timezone.now))
         self._callers: dict[str, _Caller] = {}
+        self._names: TogetherAsync[str, str | None] = TogetherAsync(_names_of)
 
     def takes(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -150,10 +152,11 @@ class RouteDoor:
         key = tokens.digest(secret)
         known = self._callers.get(key)
         if known is None or known.until < monotonic():
+            # Whoever else comes with it meanwhile waits for the same answer
+            name = await self._names.do(key, secret)
             if len(self._callers) >= MOST_CALLERS:
                 self._callers.clear()
-            known = _Caller(await off_loop(_name_of, secret), monotonic() + CHECK_EVERY)
-            self._callers[key] = known
+            known = self._callers[key] = _Caller(name, monotonic() + CHECK_EVERY)
         return known.name
 
 
@@ -163,6 +166,10 @@ class DatabaseAway(DomainError):
     code = "database_away"
     http_status = 503
     retry_after = 5
+
+
+async def _names_of(alike: Sequence[str]) -> list[str | None]:
+    return [await off_loop(_name_of, alike[0])] * len(alike)
 
 
 def _name_of(secret: str) -> str | None:

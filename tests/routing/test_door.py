@@ -203,6 +203,26 @@ def test_a_revoked_token_stops_opening_the_door_within_seconds(
     assert caller.run(story) == [200, 401]
 
 
+def test_a_burst_with_one_token_looks_it_up_once(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_replica(make_node())
+    looked_up: list[str] = []
+    real = tokens.authenticate
+
+    def authenticate(secret: str, **more: Any) -> Any:
+        looked_up.append(secret)
+        return real(secret, **more)
+
+    monkeypatch.setattr(tokens, "authenticate", authenticate)
+
+    async def story(it: Caller) -> set[int]:
+        return {status for status, _ in await asyncio.gather(*(it.route() for _ in range(20)))}
+
+    assert caller.run(story) == {200}
+    assert looked_up == [caller.secret]
+
+
 def test_a_model_that_nobody_defined_is_not_found(caller: Caller) -> None:
     status, told = caller.run(lambda it: it.route("nobody", timeout=30))
     assert (status, told["code"]) == (404, "not_found")
