@@ -62,7 +62,7 @@ def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
         "subjects": [_subject(one) for one in leavers],
         "causes": [one.cause.value for one in leavers],
         "reasons": [one.reason for one in leavers],
-        "summaries": [f"{_subject(one)} goes. {one.reason}" for one in leavers],
+        "summaries": [f"{_subject(one)} leaves. {one.reason}" for one in leavers],
     }
     gone: list[UUID] = _written(statements.LET_GO, values, by=by, now=now)
     if gone:
@@ -93,7 +93,7 @@ def _gap(one: Unload, *, now: datetime) -> PlacementDecision:
         cause=one.cause,
         node_id=one.node,
         replica_index=one.index,
-        summary=f"{_subject(one)} goes. {one.reason}",
+        summary=f"{_subject(one)} leaves. {one.reason}",
     )
 
 

@@ -73,7 +73,7 @@ def test_an_idle_replica_too_many_begins_to_leave(
     assert leaver.replica_index == 1
     decision = PlacementDecision.objects.get()
     assert (decision.cause, decision.node, decision.replica_index) == (Cause.IDLE, node, 1)
-    assert decision.summary == "llama#1 on gpu-1 goes. Unused for more than 5 minutes."
+    assert decision.summary == "llama#1 on gpu-1 leaves. Unused for more than 5 minutes."
     assert queued == [("scheduling.send_out",)]
 
 
