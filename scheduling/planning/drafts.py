@@ -28,9 +28,17 @@ class Draft:
     recovered: list[str] = field(default_factory=list)
     rolled: list[str] = field(default_factory=list)
 
-    def stop(self, standing: Standing, row: ReplicaView, cause: Cause, reason: str) -> None:
+    def stop(
+        self,
+        standing: Standing,
+        row: ReplicaView,
+        cause: Cause,
+        reason: str,
+        *,
+        gap: bool = False,
+    ) -> None:
         """Let a replica go; from now on nobody counts on it."""
-        self.unload.append(self._leave(standing, row, cause, reason))
+        self.unload.append(replace(self._leave(standing, row, cause, reason), gap=gap))
         self.board.leave(row)
 
     def retire(

@@ -106,7 +106,8 @@ def _made_way(draft: Draft, standing: Standing) -> bool:
         return bool(standing.room)
     row, limit = _in_order(draft, standing.old)[0], standing.rule.max_replicas
     where = f"{row.key} on {draft.board.name(row.node)}"
-    draft.retire(standing, row, f"max_replicas is {limit}: {where} makes way for its replacement.")
+    reason = f"max_replicas is {limit}: {where} makes way for its replacement."
+    draft.retire(standing, row, reason, gap=True)
     return False
 
 

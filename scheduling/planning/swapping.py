@@ -19,7 +19,8 @@ def make_way(draft: Draft, standing: Standing) -> str:
     if old is None:
         return f"max_replicas is {limit}, and those to be replaced answer requests."
     cause = Cause.DRAIN if old in standing.stranded else Cause.REPLACE
-    draft.stop(standing, old, cause, f"Makes way for its replacement: max_replicas is {limit}.")
+    reason = f"Makes way for its replacement: max_replicas is {limit}."
+    draft.stop(standing, old, cause, reason, gap=True)
     if limit > 1:
         return f"One after the other: max_replicas is {limit}."
     return "Nothing serves until it is loaded: max_replicas is 1. Raise it to 2 for no gap."

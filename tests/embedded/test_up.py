@@ -190,9 +190,9 @@ def test_the_request_id_and_figures_of_all_processes_come_together(up: Up) -> No
         return up.get("/metrics", token=token)[1]
 
     until(lambda: 'clustermgr_task_seconds_count{outcome="success"' in figures(), seconds=15)
+    until(lambda: 'clustermgr_queue_messages{queue="nodeops"} 0.0' in figures(), seconds=15)
     text = figures()
     assert 'clustermgr_tick_age_seconds{tick="clustermgr.pulse"}' in text
-    assert 'clustermgr_queue_messages{queue="nodeops"} 0.0' in text
     assert 'part="web"' in text
     assert 'part="ticks"' in text
     assert up.get("/metrics")[0] == 401

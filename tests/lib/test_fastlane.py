@@ -16,6 +16,7 @@ def test_it_connects_as_django_does_so_that_a_dead_host_shows_within_seconds() -
     with fastlane._pool().connection() as bare:
         ours = bare.info.get_parameters()
     theirs = connection.connection.info.get_parameters()
+    assert ours.pop("options") == "-c synchronous_commit=off"
     assert ours == theirs
     assert ours["keepalives_idle"] == "10"
 

@@ -181,9 +181,9 @@ async def test_an_answer_leaves_by_the_connection_that_is_up(tmp_path: Path) -> 
             ) as agent,
         ):
             await eventually(lambda: agent.why_not_ready() == "")
-            client = await nats.connect(
-                **Address(url=server.url).options(None), reconnect_time_wait=0.1
-            )
+            # Back before the worker is, however long the server takes: nobody keeps answers
+            patient = {"reconnect_time_wait": 0.02, "max_reconnect_attempts": -1}
+            client = await nats.connect(**Address(url=server.url).options(None) | patient)
             answers = await client.subscribe("answers")
             request = b'{"backend":"llama-cpp","op_id":"op-1"}'
             install = subjects.of(manager.node_id, subjects.INSTALL)
