@@ -13,7 +13,6 @@ from clustermgr.lib import fastlane
 from clustermgr.lib.bus import default_bus
 from tests.factories import NOW
 
-
 # Files that take a minute or more, the longest first. Started last, one process would work on
 # them alone while the others have nothing left to do.
 LONG = (

@@ -68,11 +68,10 @@ def _above_maximum(draft: Draft, standing: Standing) -> None:
     if excess <= 0:
         return
     _give_up(draft, standing, min(excess, standing.have - rule.min_replicas))
-    # Those on their way are not there yet: leaving now would break the minimum. And those that
-    # are to be replaced go by themselves: nobody better has to leave for them.
-    above = standing.have - rule.max_replicas
-    number = min(above, len(standing.serving) - rule.min_replicas)
-    for row in _worst(draft, resting(standing.serving), number):
+    # Nobody who serves leaves for those who are on their way or in doubt, nor for those that are
+    # to be replaced: they come later or never, or go by themselves.
+    above = len(standing.serving) - rule.max_replicas
+    for row in _worst(draft, resting(standing.serving), above):
         draft.stop(
             standing,
             row,

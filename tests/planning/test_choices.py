@@ -164,6 +164,16 @@ def test_a_burst_respects_the_maximum_and_is_no_news_when_there_is_no_room() -> 
     assert plan(alone) == Plan()
 
 
+def test_nobody_who_serves_leaves_for_one_in_doubt() -> None:
+    nodes = [node("a"), node("b")]
+    rows = [replica(nodes[0]), replica(nodes[1], suspect_since=NOW)]
+    models = [model(rule=wanted(0, max_replicas=1))]
+    assert plan(cluster(*nodes, models=models, replicas=rows)).unload == ()
+    well = [replica(on) for on in nodes]
+    (one,) = plan(cluster(*nodes, models=models, replicas=well)).unload
+    assert one.cause == Cause.CEILING
+
+
 def test_idle_replicas_leave_down_to_the_minimum_the_worst_first() -> None:
     nodes = [node("a", slots=2), node("b", cordoned_at=NOW)]
     rows = [
