@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
 
 from clustermgr.lib.errors import InvalidInput
 from nodes.labelling import shown
@@ -54,11 +54,16 @@ def finish(names: Sequence[str], *, now: datetime) -> None:
         return
     rolling = ModelLoadInfo.objects.filter(pk__in=names, rolling_since__isnull=False)
     models = list(rolling.order_by("pk").select_for_update(no_key=True))
-    NodeModel.objects.filter(model_name__in=[model.pk for model in models]).locked()
-    drafts = [_told(model, now=now) for model in models]
-    for model in models:
-        cut_over(model, cutover=Cutover.AT_ONCE, now=now)
-    events.record_all(drafts)
+    ours = ModelLoadInfo.objects.filter(pk__in=[model.pk for model in models])
+    rows = NodeModel.objects.filter(model_name__in=ours)
+    rows.locked()
+    revision = Subquery(ours.filter(pk=OuterRef("model_name")).values("config_revision"))
+    current = rows.filter(config_revision=revision, outdated_at__isnull=False)
+    current.update(outdated_at=None, updated_at=now)
+    others = rows.filter(outdated_at=None).exclude(config_revision=revision)
+    others.update(outdated_at=now, updated_at=now)
+    events.record_all([_told(model, now=now) for model in models])
+    ours.update(rolling_since=None, rolling_replicas=0)
 
 
 def to_replace(name: str) -> int:

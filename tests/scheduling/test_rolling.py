@@ -1,7 +1,8 @@
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
+from django.test.utils import CaptureQueriesContext
 
 from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.states import ReplicaState
@@ -9,7 +10,7 @@ from scheduling.definitions import Definition
 from scheduling.models import LoadJob, ModelLoadInfo, PlacementDecision
 from scheduling.services import defining, reconciling, rolling, standing
 from scheduling.states import Cause, Cutover
-from tests.factories import NOW, make_node, make_replica, make_rule
+from tests.factories import NOW, make_model, make_node, make_replica, make_rule
 
 pytestmark = pytest.mark.django_db
 
@@ -123,3 +124,25 @@ def test_a_goal_without_a_beginning_is_refused(first: ModelLoadInfo) -> None:
     first.rolling_replicas = 1
     with pytest.raises(IntegrityError, match="model_rolls_some"):
         first.save()
+
+
+def test_the_end_takes_the_same_few_statements_for_many_models() -> None:
+    node = make_node()
+    costs = []
+    for names in (["a", "b"], [f"m{number}" for number in range(9)]):
+        for name in names:
+            make_model(name, config_revision="r2", rolling_since=NOW, rolling_replicas=1)
+            make_replica(node, name, 0, config_revision="r1")
+            make_replica(node, name, 1, config_revision="r2", outdated_at=NOW)
+        with CaptureQueriesContext(connection) as caught:
+            rolling.finish(names, now=NOW)
+        costs.append(len(caught))
+        old, new = (
+            NodeModel.objects.filter(model_name__in=names, config_revision=revision)
+            for revision in ("r1", "r2")
+        )
+        assert not old.filter(outdated_at=None).exists()
+        assert not new.filter(outdated_at__isnull=False).exists()
+        assert ClusterEvent.objects.filter(kind="model.rolled", subject__in=names).count()
+        assert not ModelLoadInfo.objects.filter(rolling_since__isnull=False).exists()
+    assert costs == [6, 6]
