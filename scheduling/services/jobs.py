@@ -21,6 +21,7 @@ from nodes.services import announce, events, facts, replicas
 from nodes.states import ReplicaState, Severity
 from scheduling import backoff
 from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.querysets import LoadJobQuerySet
 from scheduling.services import reserving, ringing
 from scheduling.states import ACTIVE, HELD, JOB_MOVES, JobState
 
@@ -153,7 +154,21 @@ def op_id(job: LoadJob) -> str:
 @transaction.atomic
 def put_back(job: LoadJob, why: str, *, now: datetime, due_at: datetime) -> bool:
     """Nothing is lost and asking again is harmless: due again."""
-    rows = LoadJob.objects.filter(pk=job.pk, fence=job.fence, state__in=HELD)
+    return _put_back(LoadJob.objects.filter(pk=job.pk), job, why, now=now, due_at=due_at)
+
+
+@transaction.atomic
+def take_over(job: LoadJob, *, now: datetime) -> bool:
+    """Have another process go on, unless whoever is at it gave a sign of life after all."""
+    why = "The process that was at it is gone; another goes on."
+    lapsed = LoadJob.objects.abandoned(now).filter(pk=job.pk)
+    return _put_back(lapsed, job, why, now=now, due_at=now)
+
+
+def _put_back(
+    rows: LoadJobQuerySet, job: LoadJob, why: str, *, now: datetime, due_at: datetime
+) -> bool:
+    rows = rows.filter(fence=job.fence, state__in=HELD)
     told = {"lease_until": None, "claimed_by": "", "changed_at": now, "last_error": why[:4000]}
     return bool(rows.update(state=JobState.PENDING, due_at=due_at, **told))
 

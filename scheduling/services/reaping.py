@@ -48,11 +48,8 @@ def orphans() -> NodeModelQuerySet:
 
 
 def _take_over(*, now: datetime) -> int:
-    taken = 0
-    for job in LoadJob.objects.abandoned(now).order_by("pk"):
-        why = "The process that was at it is gone; another goes on."
-        taken += jobs.put_back(job, why, now=now, due_at=now)
-    return taken
+    found = LoadJob.objects.abandoned(now).order_by("pk")
+    return sum(jobs.take_over(job, now=now) for job in found)
 
 
 def _end_pointless(*, now: datetime) -> int:

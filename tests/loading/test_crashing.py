@@ -8,7 +8,7 @@ from nodes.services import replicas
 from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.services import crashing, jobs, reconciling
 from scheduling.states import JobState
-from tests.factories import NOW, make_model, make_node, make_rule
+from tests.factories import NOW, make_job, make_model, make_node, make_rule
 
 pytestmark = pytest.mark.django_db
 
@@ -82,3 +82,15 @@ def test_what_died_long_ago_or_was_edited_since_is_forgiven() -> None:
     die(now=NOW + timedelta(minutes=41))
     assert come_up(now=NOW + timedelta(minutes=41))
     assert LoadJob.objects.filter(state=JobState.LOADED).count() == 5
+
+
+def test_whoever_gives_a_sign_of_life_after_all_keeps_its_load() -> None:
+    job = make_job(make_node("gpu-2"))
+    claimed = jobs.claim(job.pk, by="slow", now=NOW)
+    assert claimed is not None
+    assert claimed.lease_until is not None
+    late = claimed.lease_until + timedelta(seconds=1)
+    (seen,) = LoadJob.objects.abandoned(late)
+    LoadJob.objects.update(lease_until=late + timedelta(minutes=1))  # while the reaper looks
+    assert not jobs.take_over(seen, now=late)
+    assert LoadJob.objects.get().claimed_by == "slow"
