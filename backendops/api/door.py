@@ -96,6 +96,7 @@ class ChangesDoor:
         self._django = django
         self._listeners: set[asyncio.Queue[bytes]] = set()
         self._somebody = asyncio.Event()
+        self._start = 0  # where whoever woke the feed began
         self._closing = asyncio.Event()
 
     def takes(self, scope: Scope) -> bool:
@@ -121,8 +122,12 @@ class ChangesDoor:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, seen: int | None) -> None:
         queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
-        self._listeners.add(queue)  # before the first look: nothing falls in between
-        self._somebody.set()
+        # Known before it is said, and said after the feed has begun there: nothing falls between
+        start = await off_loop(streaming.newest)
+        self._listeners.add(queue)
+        if not self._somebody.is_set():
+            self._start = start
+            self._somebody.set()
         LISTENERS.inc()
         leaving = asyncio.create_task(_left(receive, queue))
         try:
@@ -156,7 +161,7 @@ class ChangesDoor:
         while True:
             await self._somebody.wait()
             try:
-                await self._watch(Feed(await off_loop(streaming.newest)))
+                await self._watch(Feed(self._start))
             except Exception:  # edge: the database is away; listeners come back and resume
                 log.warning("could not look for changes", exc_info=True)
                 for listener in self._listeners:

@@ -132,6 +132,26 @@ def test_a_listener_is_told_each_change_of_an_op(bearer: dict[str, str]) -> None
     played(scene)
 
 
+def test_what_changes_between_the_greeting_and_the_first_look_is_told(
+    bearer: dict[str, str],
+) -> None:
+    op = make_op(make_node())
+
+    async def scene() -> None:
+        gate = ChangesDoor(get_asgi_application())
+        listener = Listener(gate, **bearer)
+        await listener.sees(lambda one: "event: hello" in one.text)
+        await off_loop(touch, op)
+        keeping = asyncio.create_task(gate.keep())  # as late as a busy machine lets it run
+        try:
+            await listener.sees(lambda one: "running" in one.text)
+        finally:
+            keeping.cancel()
+        await listener.leave()
+
+    asyncio.run(scene())
+
+
 def test_whoever_comes_back_is_told_what_was_missed(bearer: dict[str, str]) -> None:
     ops = [make_op(make_node(name)) for name in ("one", "two")]
     touch(ops[0])
