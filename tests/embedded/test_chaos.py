@@ -45,6 +45,11 @@ PARTS = {
     "nats": "nats-server",
     "broker": "bin/postgres -D",  # pgmq's, and the only truth: both are gone at once
 }
+LEFT = """
+SELECT op.id, op.state, op.verb, node.liveness, op.attempts, op.due_at - now(), op.last_error
+  FROM backendops_pendingbackendop op JOIN nodes_backendnode node ON node.id = op.node_id
+ WHERE op.state <> 'succeeded' ORDER BY op.id LIMIT 10
+"""
 ATTEMPTS = """
     SELECT node_id, sum(generation)::int FROM backendops_pendingbackendop GROUP BY node_id
 """
@@ -123,6 +128,14 @@ def kill(up: Up, part: str) -> bool:
     return bool(alive)
 
 
+def succeed(up: Up, number: int, *, seconds: float) -> None:
+    """Wait until so many ops have succeeded and there is no other; say what is in the way."""
+    try:
+        until(lambda: states(up) == {"succeeded": number}, seconds=seconds)
+    except AssertionError as late:
+        raise AssertionError(f"{states(up)} after {seconds} s; {rows(up, LEFT)}") from late
+
+
 def deck(chance: random.Random) -> Iterator[str]:
     """All parts in a new order again and again, so that also a short chaos kills each of them."""
     while True:
@@ -172,17 +185,17 @@ def test_row_85_whatever_is_killed_every_order_is_carried_out_exactly_once(up: U
         ]
         for backend in FIRST:
             order(up, "install", backend)
-        until(lambda: states(up) == {"succeeded": 2 * NODES}, seconds=120)
+        succeed(up, 2 * NODES, seconds=120)
 
         given = operator.submit(give_orders, up, random.Random(SEED), nodes)
         killed = havoc(up, random.Random(SEED))
         over = datetime.now(UTC)
         given.result()
-        until(lambda: states(up) == {"succeeded": 6 * NODES}, seconds=180)
+        succeed(up, 6 * NODES, seconds=180)
 
         # It takes as long as anything that may still be under way, so after it there is nothing
         order(up, "install", LAST)
-        until(lambda: states(up) == {"succeeded": 7 * NODES}, seconds=60)
+        succeed(up, 7 * NODES, seconds=60)
         assert rows(up, STUCK) == [(0,)]
         effects = fetched(up, nodes)
         attempts = dict(rows(up, ATTEMPTS) or ())
