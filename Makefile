@@ -33,7 +33,7 @@ run: $(VENV)/runtime ## Run everything; Ctrl-C stops it
 
 test: $(VENV)/tools ## Run every test
 	@$(BIN)/python -m tests.browser.chromium
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: $(VENV)/tools ## Format, lint, types, import contracts, Django's own checks
 	@$(BIN)/ruff format --check .

@@ -13,25 +13,6 @@ from clustermgr.lib import fastlane
 from clustermgr.lib.bus import default_bus
 from tests.factories import NOW
 
-# Files that take a minute or more, the longest first. Started last, one process would work on
-# them alone while the others have nothing left to do.
-LONG = (
-    "tests/embedded/test_chaos.py",
-    "tests/embedded/test_living.py",
-    "tests/embedded/test_up.py",
-    "tests/api/test_fuzzing.py",
-    "tests/browser/",
-    "tests/embedded/",
-    "tests/planning/test_laws.py",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
-        return next((n for n, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG))
-
-    items.sort(key=rank)
-
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
