@@ -107,13 +107,16 @@ def test_a_model_that_fails_says_what_failed(caller: Caller) -> None:
 def test_a_replica_where_the_rule_does_not_want_it_keeps_nobody_from_a_load(
     caller: Caller,
 ) -> None:
-    """It still answers somebody, and may not be asked: a request must not wait for its end."""
-    make_model()
-    make_rule(selector="tier=fast")
+    """It still answers somebody, and may not be asked: a request must not wait for its end.
+
+    The name is its own: what holds for a model is remembered for a second, by tests too.
+    """
+    make_model("picky")
+    make_rule("picky", selector="tier=fast")
     wanted = make_node("fast")
     NodeLabel.objects.create(node=wanted, key="tier", value="fast", source=LabelSource.ADMIN)
-    make_replica(make_node("slow"), config_revision="r1", in_flight=1)
-    status, told = caller.run(lambda it: it.route(timeout=0))
+    make_replica(make_node("slow"), "picky", config_revision="r1", in_flight=1)
+    status, told = caller.run(lambda it: it.route("picky", timeout=0))
     assert (status, told["code"]) == (503, "model_loading")
     assert told["loading"]["node"] == "fast"
 
