@@ -4,7 +4,8 @@ Functions, because PostgreSQL keeps their plans per connection: planning the pic
 than carrying it out. Replicas are locked before leases, and in the order of their ids, by
 everybody; node rows are never locked, so a heartbeat does not wait for a request.
 
-This is their text as of now. A migration that finds it changed puts it in place again.
+This is their text as of now. Whoever changes it adds a migration that puts it in place again, as
+0008 does.
 """
 
 # Who may serve: NodeModelQuerySet.serving() and what this caller wants or does not

@@ -166,6 +166,7 @@ class ChangesDoor:
                 log.warning("could not look for changes", exc_info=True)
                 for listener in self._listeners:
                     _end(listener)
+                self._somebody.clear()  # who comes back says anew where it begins
                 await asyncio.sleep(POLL_EVERY)
 
     async def _watch(self, feed: Feed) -> None:

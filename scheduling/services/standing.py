@@ -199,7 +199,7 @@ def _reason(
 ) -> tuple[str, datetime | None]:
     model, rule = standing.model, standing.rule
     if model is not None and _fails(standing):
-        return f"Loading failed {_times(model.failures)}: {model.last_error}", failing
+        return f"It failed {_times(model.failures)}: {model.last_error}", failing
     if rule is None:
         return "", None
     if model is None and standing.starved:

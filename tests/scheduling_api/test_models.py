@@ -178,7 +178,7 @@ def test_why_it_is_not_as_wished_is_told_with_its_age(root: Caller) -> None:
         when = NOW + timedelta(minutes=minute)
         make_job(make_node(f"gpu-{minute}"), state=state, finished_at=when)
     told = read(root.get(f"{PATH}/llama"))
-    assert told["why"] == "Loading failed 2 times in a row: no such file"
+    assert told["why"] == "It failed 2 times in a row: no such file"
     assert told["since"] == "2030-01-01T12:02:00Z"  # the first since the last that came up
 
 
