@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import psutil
 
 from clustermgr.embedded.parts import UVICORN
-from clustermgr.embedded.scratch import free_port, until
+from clustermgr.embedded.ports import free_port
+from clustermgr.embedded.scratch import until
 
 
 @dataclass(frozen=True, slots=True)

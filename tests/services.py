@@ -7,9 +7,10 @@ from contextlib import ExitStack
 import pytest
 
 from clustermgr.embedded import scratch
-from clustermgr.embedded.scratch import free_port, until
+from clustermgr.embedded.ports import free_port, free_ports
+from clustermgr.embedded.scratch import until
 
-__all__ = ["free_port", "until"]
+__all__ = ["free_port", "free_ports", "until"]
 
 ENVIRONMENT = {
     "DJANGO_SECRET_KEY": "tests-only-" + "x" * 50,

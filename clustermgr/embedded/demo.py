@@ -1,12 +1,12 @@
 """The demo workers of `manage.py up`: real nodes on this machine that claim to be bigger ones."""
 
 import json
-import socket
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from clustermgr.embedded import ports
 from clustermgr.embedded.parts import ROOT
 from clustermgr.embedded.supervisor import Part
 
@@ -14,7 +14,7 @@ WANTED = 3
 MOST = 20
 # Not LocalAI's 50051: a worker of your own beside them wants it. Each gets a hundred, and the
 # one below for its probes and logs
-FIRST_PORT = 51051
+FIRST_PORT = 21_051
 PORTS = 100
 # What they claim: the registry, labels and selectors have something to tell apart
 GUISES = (("24GiB", "tier=fast"), ("12GiB", "tier=slow"), ("0", "tier=cpu"))
@@ -41,10 +41,10 @@ def workers(
     count: int, *, env: Mapping[str, str], data_dir: Path, url: str, nats_url: str, token: str
 ) -> list[Part]:
     """So many real workers, each in a folder of its own; they come in as pending."""
-    ports = _free_blocks()
+    blocks = _free_blocks()
     parts = []
     for number in range(1, count + 1):
-        port = next(ports)
+        port = next(blocks)
         vram, labels = GUISES[(number - 1) % len(GUISES)]
         name = f"demo-{number}"
         told = {
@@ -84,20 +84,10 @@ def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _free_blocks() -> Iterator[int]:
-    for port in range(FIRST_PORT, 65000, PORTS):
-        if _free(port - 1) and _free(port):
+    for port in range(FIRST_PORT, ports.HIGHEST - PORTS, PORTS):
+        if ports.is_free(port - 1) and ports.is_free(port):
             yield port
     raise RuntimeError("There are no free ports for the demo workers; set CLUSTER_DEMO_WORKERS=0.")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _answers(port: int) -> Callable[[], bool]:

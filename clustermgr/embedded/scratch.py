@@ -4,7 +4,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import IO
 
 from clustermgr.embedded import accounts, postgres
 from clustermgr.embedded.nats import Nats
+from clustermgr.embedded.ports import free_port
 from clustermgr.embedded.processes import die_with_parent
 
 
@@ -63,12 +63,6 @@ def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"{condition} did not come true within {seconds} s")
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _database(parent: Path, *, durable: bool) -> postgres.Postgres:

@@ -14,8 +14,8 @@ from pathlib import Path
 from clustermgr.embedded import accounts, demo, parts, postgres
 from clustermgr.embedded.display import Display
 from clustermgr.embedded.nats import Nats, Tls
+from clustermgr.embedded.ports import free_port
 from clustermgr.embedded.processes import PidFile
-from clustermgr.embedded.scratch import free_port
 from clustermgr.embedded.state import (
     AlreadyRunning,
     Secrets,

@@ -51,7 +51,7 @@ def state(operation: Operation) -> OperationState:
 def test_row_5_two_nodes_are_at_it_at_the_same_time(
     queued: list[Any], gateway: NodeGateway, clock: Clock
 ) -> None:
-    both = threading.Barrier(2, timeout=20)  # passes only if both are asked before either answers
+    both = threading.Barrier(2, timeout=60)  # passes only if both are asked before either answers
     with PlayedNode.called("one") as one, PlayedNode.called("two") as two:
 
         def meet() -> None:
@@ -249,7 +249,7 @@ def test_a_late_reply_of_an_old_generation_changes_nothing(
         if done:
             played.has("llama-cpp", version="2")
         played.worker.answers_late(StoppingReply(success=done, error="" if done else "no").encode())
-        waiter.join(20)
+        waiter.join(60)
         assert not waiter.is_alive()
     assert PendingBackendOp.objects.filter(pk=op_id).values().get() == before
 

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.embedded.running import ROOT, Up
-from tests.services import free_port, until
+from tests.services import free_port, free_ports, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -73,7 +73,7 @@ def system(tmp_path: Path) -> Iterator[System]:
 
 def _worker(up: Up, name: str, home: Path, number: int) -> subprocess.Popen[bytes]:
     facts = up.run()
-    first = free_port()
+    first = free_ports(10)
     env = {
         "LOCALAI_REGISTER_TO": facts["url"],
         "LOCALAI_NATS_URL": facts["nats_url"],
@@ -91,7 +91,7 @@ def _worker(up: Up, name: str, home: Path, number: int) -> subprocess.Popen[byte
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(30)
+    process.wait(60)
 
 
 def _healthy(up: Up) -> int:
@@ -156,7 +156,7 @@ def test_an_install_is_ordered_watched_left_reopened_retried_where_it_failed_and
     expect(page.locator("#strip")).to_contain_text("Install of reference failed")
     expect(page.locator("#operation-timeline")).to_contain_text("Installed on gpu-1")
 
-    until(system.postpone, seconds=10)
+    until(system.postpone)
     system.mend()
     page.get_by_role("button", name="Retry install of reference where it failed").click()
     page.locator("#dialog").get_by_role("button", name="Retry").click()

@@ -92,7 +92,7 @@ def credentials_of(server: Server, permissions: Permissions) -> RawCredentials:
     return RawCredentials(credentials_file(token, key.seed))
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

@@ -57,7 +57,7 @@ def test_what_init_makes_runs_a_server_for_a_manager_and_nobody_else(tmp_path: P
         stranger.close()
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("broken", ["account.seed", "operator.seed"])

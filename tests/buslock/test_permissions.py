@@ -56,7 +56,7 @@ def test_whatever_we_tell_a_node_it_hears_and_answers(
 
             assert await worker.hears(subject.of(A, op="op-1"), answer)
             if subject.kind is Kind.REQUEST:
-                reply = await us.client.request(subject.of(A, op="op-1"), b"{}", timeout=5)
+                reply = await us.client.request(subject.of(A, op="op-1"), b"{}", timeout=60)
                 assert reply.data == b"yes"
             else:
                 assert await us.says(subject.of(A, op="op-1"))
@@ -147,7 +147,7 @@ def test_one_node_cannot_answer_what_another_was_asked(locked: Server) -> None:
     async def talk() -> None:
         async with node(locked, A) as a, node(locked, B) as b, manager(locked) as us:
             asked = await b.collect(LIST_BACKENDS.of(B))
-            question = asyncio.create_task(us.client.request(LIST_BACKENDS.of(B), timeout=5))
+            question = asyncio.create_task(us.client.request(LIST_BACKENDS.of(B), timeout=60))
             await until(lambda: len(asked) == 1)
             assert not await a.says(asked[0].reply)  # even if it knew where
             await asked[0].respond(b"from b")

@@ -34,6 +34,6 @@ def test_an_expired_credential_is_cut_and_renewed_without_losing_a_replica(
         subject = LIST_BACKENDS.of(node_id)
         with responding(managed.url, subject, user_credentials=creds):
             assert public in managed.users()
-            until(lambda gone=public: gone not in managed.users(), seconds=10)  # type: ignore[misc]
+            until(lambda gone=public: gone not in managed.users())  # type: ignore[misc]
     assert NodeModel.objects.count() == 1
     assert NodeCredential.objects.filter(revoked_at=None).count() == 3

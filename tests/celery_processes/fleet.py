@@ -72,6 +72,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     finally:
         for process in crew.processes:
             process.kill()
-            process.wait(10)
+            process.wait(60)
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -20,7 +20,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def grows(crew: Fleet, by: int = 2) -> None:
     before = crew.pulses()
-    until(lambda: crew.pulses() >= before + by, seconds=30)
+    until(lambda: crew.pulses() >= before + by)
 
 
 def test_two_beats_and_two_workers_do_no_harm(crew: Fleet) -> None:

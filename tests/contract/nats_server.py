@@ -59,7 +59,7 @@ class Server:
     def stop(self) -> None:
         if self._process:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
     def connections(self) -> list[dict[str, Any]]:
@@ -72,6 +72,6 @@ class Server:
 
     def _known(self) -> list[dict[str, Any]]:
         url = f"http://{self._monitor}/connz?subs=true&auth=true"
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             known: list[dict[str, Any]] = json.load(response)["connections"]
         return known

@@ -40,7 +40,7 @@ def responding(
             asyncio.run_coroutine_threadsafe(client.close(), loop).result(10)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

@@ -37,7 +37,7 @@ def two_children(bus: NatsBus) -> Iterator[list[int]]:
         assert seen <= hammer.ALLOWED
         assert at_the_end == [hammer.ANSWERED] * hammer.THREADS
     for process in children:
-        process.join(10)
+        process.join(60)
         assert process.exitcode == 0
 
 
@@ -74,7 +74,7 @@ def test_a_child_may_come_and_go_without_disturbing_its_parent(
         (mine,) = server.connections()
         process = FORK.Process(target=own_bus.close)
         process.start()
-        process.join(10)
+        process.join(60)
         assert process.exitcode == 0
         assert hammer.ask_once_each(own_bus, "echo") == [hammer.ANSWERED] * hammer.THREADS
         assert [row["cid"] for row in server.connections()] == [mine["cid"]]

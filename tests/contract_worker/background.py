@@ -19,7 +19,7 @@ class Background:
 
     def __exit__(self, *_: object) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, Result], *, within: float = 60.0) -> Result:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+
+from clustermgr.embedded.ports import free_ports, is_free
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -23,23 +24,6 @@ def until(condition: Callable[[], bool], *, seconds: float = 100.0) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"{condition} did not come true within {seconds} s")
         time.sleep(0.05)
-
-
-def free_ports(count: int) -> int:
-    """The first of so many neighbouring ports that nobody uses."""
-    for first in range(20_000 + os.getpid() % 20_000, 60_000, count):
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-    raise RuntimeError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True
 
 
 class NatsServer:
@@ -58,12 +42,12 @@ class NatsServer:
         program = str(beside) if beside.exists() else shutil.which("nats-server") or "nats-server"
         command = [program, "-a", "127.0.0.1", "-p", str(self.port)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        until(lambda: not _is_free(self.port))
+        until(lambda: not is_free(self.port))
 
     def stop(self) -> None:
         if self._process:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
 
@@ -72,7 +56,7 @@ class OurWorker:
 
     def __init__(self, home: Path, *, url: str, nats: str, token: str, **more: str) -> None:
         self.home = home
-        self.base = free_ports(20)
+        self.base = free_ports(200)
         self.token = token
         self.log = home / "worker.log"
         self.name = f"contract-{self.base}"
@@ -122,7 +106,7 @@ class OurWorker:
     def kill(self) -> None:
         if self.process and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None

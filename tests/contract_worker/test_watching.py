@@ -24,7 +24,7 @@ def get(target: Target, path: str, token: str | None = None) -> tuple[int, bytes
     bearer = {"Authorization": f"Bearer {target.token if token is None else token}"}
     asked = urllib.request.Request(f"http://{target.http}{path}", headers=bearer)
     try:
-        with urllib.request.urlopen(asked, timeout=10) as reply:
+        with urllib.request.urlopen(asked, timeout=60) as reply:
             return int(reply.status), reply.read()
     except urllib.error.HTTPError as refusal:
         return refusal.code, refusal.read()
@@ -68,13 +68,13 @@ def test_a_log_is_followed(watched: Target) -> None:
     bearer = {"Authorization": f"Bearer {watched.token}"}
     url = f"ws://{watched.http}{LOGS}/{quote(quote('followed#0', safe=''), safe='')}/ws"
     with connect(url, additional_headers=bearer) as socket:
-        initial = json.loads(socket.recv(timeout=10))
+        initial = json.loads(socket.recv(timeout=60))
         assert initial["type"] == "initial"
         assert initial["lines"] == lines(watched, "followed#0")
         if watched.process is None:
             return  # a foreign backend need not print anything when it frees
         request = {"model_name": "", "address": watched.bus.running()["followed", 0]}
         watched.bus.ask("model.unload", request)
-        frame = json.loads(socket.recv(timeout=10))
+        frame = json.loads(socket.recv(timeout=60))
         assert frame["type"] == "line"
         assert (frame["line"]["stream"], frame["line"]["text"]) == ("stderr", "asked to free")

@@ -89,7 +89,7 @@ class Cluster:
                 "Content-Type": "application/json",
             },
         )
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return json.load(reply)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -137,7 +137,7 @@ class Cluster:
         for process in self.up.family():
             if words in command_of(process):
                 process.kill()
-                process.wait(10)
+                process.wait(60)
 
     @contextmanager
     def watched(self, model: str) -> Iterator[list[int]]:

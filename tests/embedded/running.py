@@ -65,7 +65,7 @@ class Up:
 
     def stop(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(60)
 
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -82,7 +82,7 @@ class Up:
         if token:
             request.add_header("Authorization", f"Bearer {token}")
         try:
-            with urllib.request.urlopen(request, timeout=15) as reply:
+            with urllib.request.urlopen(request, timeout=60) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
@@ -93,7 +93,7 @@ class Up:
             data=json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=15) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             answer: dict[str, Any] = json.load(reply)
         return answer
 
@@ -120,7 +120,7 @@ def simulated(up: Up, nodes: int, *options: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def command_of(process: psutil.Process) -> str:

@@ -42,7 +42,7 @@ def test_a_node_is_let_into_the_bus_once_it_is_approved(up: Up) -> None:
 
 def ask(url: str, token: str, body: bytes | None = None) -> Any:
     request = urllib.request.Request(url, data=body, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=15) as reply:
+    with urllib.request.urlopen(request, timeout=60) as reply:
         return json.load(reply)
 
 

@@ -34,7 +34,7 @@ class Web:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=15) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return json.load(reply)
 
     def install(self, backend: str, *nodes: dict[str, Any]) -> str:
@@ -100,7 +100,7 @@ def another(up: Up) -> Iterator[Web]:
         yield web
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.fixture(scope="module")

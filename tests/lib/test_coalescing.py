@@ -19,7 +19,7 @@ class Slow:
     def __call__(self, items: Sequence[int]) -> list[int]:
         self.turns.append(list(items))
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         if -1 in items:
             raise ValueError("minus one")
         return [item * 10 for item in items]
@@ -29,7 +29,7 @@ def line_up(together: Together[int, int], work: Slow, items: Sequence[int]) -> l
     """One call that is under way, and `items` behind it; what each of them got."""
     with ThreadPoolExecutor(len(items) + 1) as pool:
         first = pool.submit(together.do, "key", 0)
-        assert work.begun.wait(10)
+        assert work.begun.wait(60)
         rest = [pool.submit(together.do, "key", item) for item in items]
         while len(together._lines["key"]) < len(items):
             pass
@@ -71,7 +71,7 @@ def test_one_key_does_not_wait_for_another() -> None:
     together: Together[int, int] = Together(lambda items: items if items == [5] else work(items))
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(together.do, "slow", 1)
-        assert work.begun.wait(10)
+        assert work.begun.wait(60)
         assert together.do("quick", 5) == 5
         work.go_on.set()
         assert held.result() == 10

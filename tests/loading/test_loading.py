@@ -219,5 +219,5 @@ def test_a_waiting_thread_holds_no_connection(stage: Stage) -> None:
     thread.start()
     until(lambda: stage.fresh(job).state == JobState.LOADING)
     look()
-    thread.join(30)
+    thread.join(60)
     assert opened == [False]

@@ -29,7 +29,7 @@ def kill_backends(stage: Stage) -> None:
     family = stage.real.worker.family()
     for child in family:
         child.kill()
-    psutil.wait_procs(family, timeout=5)
+    psutil.wait_procs(family, timeout=60)
     until(lambda: stage.running() == set())
 
 

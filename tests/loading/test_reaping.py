@@ -66,7 +66,7 @@ def test_a_killed_executor_while_loading_costs_a_lease_and_nothing_loads_twice(
     with executor(stage, job) as process:
         until(reaches(stage, job, JobState.LOADING))
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     [first] = pids(stage)
     stage.reap()
     assert stage.fresh(job).state == JobState.LOADING  # its lease may still be renewed
@@ -136,7 +136,7 @@ def test_a_lease_is_renewed_as_long_as_its_process_lives(stage: Stage) -> None:
         until(reaches(stage, job, JobState.LOADING))
         before = stage.fresh(job).lease_until
         until(lambda: stage.fresh(job).lease_until != before)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert stage.fresh(job).state == JobState.LOADED
 
 

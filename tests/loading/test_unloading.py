@@ -115,7 +115,7 @@ def test_a_process_that_ended_by_itself_is_as_good_as_stopped(stage: Stage) -> N
     replica = stage.loaded()
     for child in stage.real.worker.family():
         child.kill()
-    psutil.wait_procs(stage.real.worker.family(), timeout=5)
+    psutil.wait_procs(stage.real.worker.family(), timeout=60)
     unloading.unload_now(replica, by="ada", now=stage.clock())
     assert stop(stage, replica)
 

@@ -21,11 +21,11 @@ def web() -> Iterator[str]:
     command = [*UVICORN, "--host", "127.0.0.1", "--port", place.rpartition(":")[2]]
     process = subprocess.Popen(command, cwd=ROOT, env=env)
     try:
-        until(lambda: _answers(place), seconds=30)
+        until(lambda: _answers(place))
         yield place
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _answers(place: str) -> bool:

@@ -54,21 +54,21 @@ def following(
         f"ws://{place}{path}",
         additional_headers=headers,
         origin=None,
-        open_timeout=20,
+        open_timeout=60,
         max_size=None,
     ) as socket:
         yield socket
 
 
 def heard(socket: ClientConnection) -> Any:
-    return json.loads(socket.recv(timeout=20))
+    return json.loads(socket.recv(timeout=60))
 
 
 def closed(socket: ClientConnection) -> tuple[int | None, str | None]:
     """How the other side ended it, whatever it said before."""
     with suppress(ConnectionClosed):
         while True:
-            socket.recv(timeout=30)
+            socket.recv(timeout=60)
     return socket.close_code, socket.close_reason
 
 

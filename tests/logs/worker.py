@@ -60,12 +60,12 @@ class LogWorker:
         started = threading.Event()
         thread = threading.Thread(target=self._run, args=(started,))
         thread.start()
-        assert started.wait(10)
+        assert started.wait(60)
         try:
             yield self
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join(10)
+            thread.join(60)
 
     def _run(self, started: threading.Event) -> None:
         runner = web.AppRunner(self._app(), shutdown_timeout=0.1)

@@ -45,12 +45,12 @@ def test_of_two_concurrent_sweeps_one_works_and_the_other_lets_it() -> None:
         with transaction.atomic():
             plan = sweeping.sweep(now=NOW)
             sweeping_now.set()
-            done.wait(10)
+            done.wait(60)
             return plan
 
     with in_another_session() as other:
         working = other.submit(first)
-        assert sweeping_now.wait(10)
+        assert sweeping_now.wait(60)
         assert sweeping.sweep(now=NOW) is None
         done.set()
         assert working.result() is not None
@@ -68,11 +68,11 @@ def test_a_node_whose_heartbeat_is_being_written_is_passed_over_without_waiting(
         with transaction.atomic():
             BackendNode.objects.filter(name="late").update(last_heartbeat=NOW)
             writing.set()
-            done.wait(10)
+            done.wait(60)
 
     with in_another_session() as worker:
         heartbeat = worker.submit(beat)
-        assert writing.wait(10)
+        assert writing.wait(60)
         sweep()
         assert not heartbeat.done()
         assert offline() == {"lost"}

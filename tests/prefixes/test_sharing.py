@@ -60,7 +60,7 @@ def process(cluster: ClusterSettings) -> Iterator[Prefixes]:
         keeping.cancel()
         asyncio.run_coroutine_threadsafe(_settled(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
         bus.close()
 

@@ -52,7 +52,7 @@ def hold(row: QuerySet[Any], held: threading.Event, free: threading.Event) -> No
     with transaction.atomic():
         row.select_for_update().get()
         held.set()
-        assert free.wait(20)
+        assert free.wait(60)
 
 
 def on_its_own_connection(work: Callable[[], object]) -> None:
@@ -69,11 +69,11 @@ def in_a_line(
     held, free = threading.Event(), threading.Event()
     with ThreadPoolExecutor(3) as pool:
         works = [pool.submit(on_its_own_connection, partial(hold, row, held, free))]
-        assert held.wait(20)
+        assert held.wait(60)
         works.append(pool.submit(on_its_own_connection, first))
         until(partial(waiting, 1))
         works.append(pool.submit(on_its_own_connection, second))
-        until(partial(waiting, 2), seconds=10)
+        until(partial(waiting, 2))
         free.set()
         for done in works:
             done.result()

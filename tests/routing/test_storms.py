@@ -190,9 +190,9 @@ def test_picks_hold_no_lock_that_a_heartbeat_waits_for() -> None:
             with transaction.atomic():  # a pick that hangs with all its locks
                 assert leasing.take([Wanted(ask=ask()), Wanted(ask=ask())], Terms(), now=clock())
                 taken.set()
-                assert beaten.wait(10)
+                assert beaten.wait(60)
         else:
-            assert taken.wait(10)
+            assert taken.wait(60)
             beating.record([beat])
             beaten.set()
 

@@ -51,7 +51,7 @@ class Web:
                 "X-CSRFToken": CSRF,
             },
         )
-        with urllib.request.urlopen(request, timeout=15) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return "knows the prompt" in reply.read().decode()
 
     def _ask(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Web:
             headers={"Authorization": f"Bearer {self.secret}"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=15) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             answer: dict[str, Any] = json.load(reply)
         return answer
 
@@ -79,8 +79,8 @@ def webs(superuser: User, queued: list[Any]) -> Iterator[tuple[Web, Web]]:
     with web() as one, web() as other:
         a = Web(place=one, secret=secret, session=session)
         b = Web(place=other, secret=secret, session=session)
-        until(lambda: _hears(b, a), seconds=30)
-        until(lambda: _hears(a, b), seconds=30)
+        until(lambda: _hears(b, a))
+        until(lambda: _hears(a, b))
         yield a, b
 
 

@@ -78,7 +78,7 @@ def start(live_server: Any, tmp_path: Path) -> Iterator[Starts]:
     yield starts
     for process in started:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_nodes_fall_silent_crash_come_back_and_leave(start: Starts, gateway: Nod
     assert fleet.ask("remove", names=["sim-0003"]) == {"names": ["sim-0003"]}
     assert BackendNode.objects.get(name="sim-0003").left_at is not None
     fleet.ask("remove")
-    assert fleet.process.wait(20) == 0  # nobody is left to simulate
+    assert fleet.process.wait(60) == 0  # nobody is left to simulate
 
 
 def test_chance_is_seeded(start: Starts) -> None:

@@ -61,7 +61,7 @@ async def test_it_beats_with_what_is_free_and_obeys_over_nats() -> None:
         await eventually(lambda: "heartbeat" in manager.verbs())
         client = await nats.connect(settings.CLUSTER.nats_url)
         subject = subjects.of(manager.node_id, subjects.INSTALL)
-        reply = await client.request(subject, b'{"backend":"llama-cpp","model_id":"m"}', timeout=5)
+        reply = await client.request(subject, b'{"backend":"llama-cpp","model_id":"m"}', timeout=60)
         await client.close()
         assert json.loads(reply.data) == {"success": True, "address": "10.0.0.7:50051"}
         assert [one.key for one in agent.desk.machine.processes.running()] == ["m#0"]
@@ -126,7 +126,7 @@ async def test_a_manager_that_forgot_the_node_is_told_again_and_may_name_it_anew
             assert agent.known is not None
             assert agent.known.id == "another-id"
             client = await nats.connect(settings.CLUSTER.nats_url)
-            await client.request(subjects.of("another-id", subjects.LIST_BACKENDS), b"", timeout=5)
+            await client.request(subjects.of("another-id", subjects.LIST_BACKENDS), b"", timeout=60)
             await client.close()
 
 
@@ -192,7 +192,7 @@ async def test_an_answer_leaves_by_the_connection_that_is_up(tmp_path: Path) -> 
             server.stop()
             await eventually(lambda: agent.desk.operations.find("op-1") is None)
             server.start()
-            answer = await answers.next_msg(timeout=20)
+            answer = await answers.next_msg(timeout=60)
             assert b'"success":true' in answer.data
             await client.close()
 
@@ -206,7 +206,7 @@ async def test_it_leaves_in_good_order() -> None:
             await eventually(lambda: agent.why_not_ready() == "")
             client = await nats.connect(settings.CLUSTER.nats_url)
             install = subjects.of(manager.node_id, subjects.INSTALL)
-            await client.request(install, b'{"backend":"llama-cpp"}', timeout=5)
+            await client.request(install, b'{"backend":"llama-cpp"}', timeout=60)
             await client.publish(subjects.of(manager.node_id, subjects.STOP_NODE), b"null")
             await client.close()
             await eventually(lambda: "deregister" in manager.verbs())
@@ -242,7 +242,7 @@ async def test_commands_under_way_are_finished_before_it_goes() -> None:
             client = await nats.connect(settings.CLUSTER.nats_url)
             install = subjects.of(manager.node_id, subjects.INSTALL)
             asking = asyncio.create_task(
-                client.request(install, b'{"backend":"x","op_id":"op-1"}', timeout=10)
+                client.request(install, b'{"backend":"x","op_id":"op-1"}', timeout=60)
             )
             await eventually(lambda: agent.desk.operations.find("op-1") is not None)
         assert b'"success":true' in (await asking).data
@@ -262,6 +262,6 @@ async def test_a_flood_of_nonsense_leaves_it_alive() -> None:
             for payload in (b"x" * (2**20 - 1), b"\xff\x00", b"[" * 5000, b'{"backend":[]}'):
                 await client.publish(subject, payload)
         listed = subjects.of(manager.node_id, subjects.LIST_BACKENDS)
-        reply = await client.request(listed, b"{}", timeout=20)
+        reply = await client.request(listed, b"{}", timeout=60)
         await client.close()
         assert json.loads(reply.data) == {"backends": []}

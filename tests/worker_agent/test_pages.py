@@ -121,17 +121,17 @@ async def test_a_follower_hears_what_was_and_what_comes() -> None:
     async with serving(logs) as (session, url):
         where = f"{url}/v1/backend-logs/org%252Fqwen/ws"
         async with session.ws_connect(URL(where, encoded=True), headers=BEARER) as socket:
-            first = await socket.receive_json(timeout=5)
+            first = await socket.receive_json(timeout=60)
             assert first["type"] == "initial"
             assert [line["text"] for line in first["lines"]] == ["one", "two", "three"]
             logs.add("org/qwen#1", said(5, "five"))
             logs.add("llama#0", said(6, "not for them"))
             logs.add("org/qwen#0", said(7, "seven"))
-            assert await socket.receive_json(timeout=5) == {
+            assert await socket.receive_json(timeout=60) == {
                 "type": "line",
                 "line": shown(5, "five"),
             }
-            assert (await socket.receive_json(timeout=5))["line"]["text"] == "seven"
+            assert (await socket.receive_json(timeout=60))["line"]["text"] == "seven"
 
 
 @in_loop
@@ -140,9 +140,9 @@ async def test_a_follower_that_talks_too_much_is_cut_off() -> None:
         serving(some_logs()) as (session, url),
         session.ws_connect(f"{url}/v1/backend-logs/llama/ws", headers=BEARER) as socket,
     ):
-        await socket.receive_json(timeout=5)
+        await socket.receive_json(timeout=60)
         await socket.send_str("x" * 5000)
-        message = await socket.receive(timeout=5)
+        message = await socket.receive(timeout=60)
         assert message.type is aiohttp.WSMsgType.CLOSE
         assert message.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
 
@@ -152,6 +152,6 @@ async def test_followers_are_told_when_the_worker_goes() -> None:
     async with aiohttp.ClientSession() as outside:
         async with serving(some_logs()) as (_, url):
             socket = await outside.ws_connect(f"{url}/v1/backend-logs/llama/ws", headers=BEARER)
-            await socket.receive_json(timeout=5)
-            hearing = asyncio.create_task(socket.receive(timeout=5))
+            await socket.receive_json(timeout=60)
+            hearing = asyncio.create_task(socket.receive(timeout=60))
         assert (await hearing).data == 1001

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from django.conf import settings
 
-from tests.services import free_port
+from tests.services import free_ports
 from tests.worker_agent.scripted_manager import ScriptedManager, scripted_manager
 from tests.worker_machine.loops import eventually, in_loop
 from tests.worker_machine.web import Site, serving
@@ -23,6 +23,11 @@ from worker import builtin
 from worker.wire import subjects
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def a_port() -> int:
+    """With the one below for its pages, and some above for backends."""
+    return free_ports(10) + 1
 
 
 def environment(home: Path, manager: ScriptedManager, port: int) -> dict[str, str]:
@@ -51,15 +56,16 @@ async def working(home: Path, env: dict[str, str]) -> AsyncIterator[asyncio.subp
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            sys.stderr.write((home / "worker.log").read_text())  # for who finds this test failed
 
 
 @in_loop
 async def test_a_node_installs_serves_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    port = free_port()
+    port = a_port()
     async with scripted_manager() as manager:
         env = environment(tmp_path, manager, port)
         async with working(tmp_path, env) as process:
-            await eventually(lambda: "heartbeat" in manager.verbs(), seconds=30)
+            await eventually(lambda: "heartbeat" in manager.verbs())
             client = await nats.connect(settings.CLUSTER.nats_url)
             progress = await client.subscribe(subjects.progress(manager.node_id, "op-1"))
             answer = await client.request(
@@ -70,7 +76,7 @@ async def test_a_node_installs_serves_and_leaves_nothing_behind(tmp_path: Path) 
             reply = json.loads(answer.data)
             assert reply["success"], reply
             assert reply["address"].startswith("127.0.0.1:")
-            first = json.loads((await progress.next_msg(timeout=5)).data)
+            first = json.loads((await progress.next_msg(timeout=60)).data)
             assert (first["phase"], first["seq"]) == ("resolving", 1)
             await client.close()
             async with (
@@ -84,7 +90,7 @@ async def test_a_node_installs_serves_and_leaves_nothing_behind(tmp_path: Path) 
             family = psutil.Process(process.pid).children(recursive=True)
             assert family
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), 30) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
         assert not [one for one in family if one.is_running()]
         # It beats until the end, also while it leaves
         told = [verb for verb in manager.verbs() if verb != "heartbeat"]
@@ -105,8 +111,8 @@ async def test_a_download_is_given_up_and_continued_later(tmp_path: Path) -> Non
     async with serving(Site(files=files)) as site, scripted_manager() as manager:
         galleries = json.dumps([{"name": "g", "url": f"{site.url}/index.yaml"}])
         slow = {"WORKER_DOWNLOAD_RATE": "2MB", "LOCALAI_BACKEND_GALLERIES": galleries}
-        async with working(tmp_path, environment(tmp_path, manager, free_port()) | slow):
-            await eventually(lambda: "heartbeat" in manager.verbs(), seconds=30)
+        async with working(tmp_path, environment(tmp_path, manager, a_port()) | slow):
+            await eventually(lambda: "heartbeat" in manager.verbs())
             client = await nats.connect(settings.CLUSTER.nats_url)
             progress = await client.subscribe(subjects.progress(manager.node_id, "op-1"))
             install = subjects.of(manager.node_id, subjects.INSTALL)
@@ -115,14 +121,14 @@ async def test_a_download_is_given_up_and_continued_later(tmp_path: Path) -> Non
             )
             phase = ""
             while phase != "downloading":
-                phase = json.loads((await progress.next_msg(timeout=10)).data)["phase"]
+                phase = json.loads((await progress.next_msg(timeout=60)).data)["phase"]
             cancel = subjects.of(manager.node_id, subjects.CANCEL)
-            answer = await client.request(cancel, b'{"op_id":"op-1"}', timeout=5)
+            answer = await client.request(cancel, b'{"op_id":"op-1"}', timeout=60)
             assert json.loads(answer.data) == {"cancelled": True}
             reply = json.loads((await asking).data)
             assert (reply["success"], reply["error"]) == (False, "cancelled")
             listed = subjects.of(manager.node_id, subjects.LIST_BACKENDS)
-            there = await client.request(listed, b"{}", timeout=5)
+            there = await client.request(listed, b"{}", timeout=60)
             assert json.loads(there.data) == {"backends": []}
             again = await client.request(install, b'{"backend":"reference"}', timeout=40)
             assert json.loads(again.data)["success"]
@@ -136,8 +142,8 @@ async def test_a_download_is_given_up_and_continued_later(tmp_path: Path) -> Non
 async def test_a_second_signal_waits_for_nobody_and_still_leaves_nothing(tmp_path: Path) -> None:
     async with scripted_manager() as manager:
         manager.answers("models", 200, [{"in_flight": 1}])  # for ever
-        async with working(tmp_path, environment(tmp_path, manager, free_port())) as process:
-            await eventually(lambda: "heartbeat" in manager.verbs(), seconds=30)
+        async with working(tmp_path, environment(tmp_path, manager, a_port())) as process:
+            await eventually(lambda: "heartbeat" in manager.verbs())
             client = await nats.connect(settings.CLUSTER.nats_url)
             install = subjects.of(manager.node_id, subjects.INSTALL)
             await client.request(install, b'{"backend":"reference"}', timeout=40)
@@ -146,7 +152,7 @@ async def test_a_second_signal_waits_for_nobody_and_still_leaves_nothing(tmp_pat
             process.send_signal(signal.SIGTERM)
             await eventually(lambda: "models" in manager.verbs())
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), 20) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
         assert family
         assert not [one for one in family if one.is_running()]
 
@@ -163,8 +169,8 @@ async def test_one_that_cannot_start_says_why(
     tmp_path: Path, change: dict[str, str], sentence: str
 ) -> None:
     async with scripted_manager() as manager:
-        env = environment(tmp_path, manager, free_port()) | change
+        env = environment(tmp_path, manager, a_port()) | change
         async with working(tmp_path, env) as process:
-            assert await asyncio.wait_for(process.wait(), 30) == 1
+            assert await asyncio.wait_for(process.wait(), 60) == 1
         assert manager.heard == []
     assert sentence in (tmp_path / "worker.log").read_text()

@@ -17,7 +17,7 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
-async def eventually(condition: Callable[[], bool], *, seconds: float = 15) -> None:
+async def eventually(condition: Callable[[], bool], *, seconds: float = 60) -> None:
     """`until` for those who must not stop the loop."""
     deadline = time.monotonic() + seconds
     while not condition():

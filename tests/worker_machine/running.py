@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from tests.services import free_port
+from tests.services import free_ports
 from tests.worker_machine.archives import folder
 from worker.machine import Installed
 from worker.processes import Ports, RealProcesses, RingLogs, Timing
@@ -48,7 +48,7 @@ async def processes(
     **options: Any,
 ) -> AsyncIterator[RealProcesses]:
     """A worker's processes; all of them are gone afterwards, whatever the test did."""
-    first = options.pop("first", None) or free_port()
+    first = options.pop("first", None) or free_ports(count)
     made = RealProcesses(
         ports=Ports(first, first + count - 1),
         logs=options.pop("logs", None) or RingLogs(),
