@@ -85,6 +85,7 @@ class JobLine:
 def job_line(job: LoadJob, *, now: datetime) -> JobLine:
     percent = int(jobprogress.percentage(job))
     active = job.finished_at is None
+    measured = job.state in (JobState.INSTALLING, JobState.STAGING)
     bar = Bar(
         name=f"Progress of loading {job.model_name}",
         text=f"{percent} %",
@@ -94,20 +95,22 @@ def job_line(job: LoadJob, *, now: datetime) -> JobLine:
     )
     return JobLine(
         job=job,
-        bar=bar if active and job.state != JobState.PENDING else None,
-        detail=_detail(job) if active else _took(job),
+        bar=bar if active and (measured or percent) else None,
+        detail=_detail(job, now=now) if active else _took(job),
         age=ago(job.finished_at or job.created_at, now=now),
         cause=CAUSES.get(job.cause, job.cause),
     )
 
 
-def _detail(job: LoadJob) -> str:
+def _detail(job: LoadJob, *, now: datetime) -> str:
     parts = [job.phase] if job.phase and job.phase != job.state else []
     if job.total_bytes:
         parts.append(f"{amount(job.current_bytes)} of {amount(job.total_bytes)}")
     left = jobprogress.eta(job)
     if left is not None:
         parts.append(f"{lasting(left)} left")
+    if job.state == JobState.LOADING:  # a backend does not tell how far it is
+        parts.append(f"for {lasting(now - job.changed_at)}")
     return " · ".join(parts)
 
 

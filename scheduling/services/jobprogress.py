@@ -11,9 +11,9 @@ LOCALAI_STARTS = timedelta(seconds=1)
 
 def eta(job: LoadJob) -> timedelta | None:
     """What is left of the bytes at the pace so far; None rather than a guess."""
-    if job.state != JobState.STAGING or job.started_at is None or job.progress_at is None:
+    if job.state != JobState.STAGING or job.progress_at is None:
         return None
-    spent = job.progress_at - job.started_at
+    spent = job.progress_at - job.changed_at  # since its bytes move
     if spent < LOCALAI_STARTS or not 0 < job.current_bytes < job.total_bytes:
         return None
     left = spent * ((job.total_bytes - job.current_bytes) / job.current_bytes)

@@ -28,6 +28,7 @@ from scheduling.states import ACTIVE, HELD, JOB_MOVES, JobState
 log = logging.getLogger(__name__)
 
 STALL = timedelta(minutes=5)  # more than a step should take
+UNTOLD = {"phase": "", "percentage": 0.0, "current_bytes": 0, "total_bytes": 0}
 COMING_UP = (ReplicaState.STAGING, ReplicaState.LOADING)
 
 
@@ -205,10 +206,11 @@ def _end(
 
 
 def _go_on(job: LoadJob, to: JobState, *, now: datetime, **told: Any) -> bool:
+    """Into the next phase, which begins at nothing: a finished download is no progress of it."""
     held = _hold(job)
     if held is None or to not in JOB_MOVES[held.state]:
         return False
-    return bool(LoadJob.objects.filter(pk=job.pk).update(state=to, changed_at=now, **told))
+    return bool(LoadJob.objects.filter(pk=job.pk).update(state=to, changed_at=now, **UNTOLD, **told))
 
 
 def _hold(job: LoadJob, *, states: tuple[JobState, ...] = HELD) -> LoadJob | None:

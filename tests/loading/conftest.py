@@ -206,7 +206,7 @@ def stage(
     yield Stage(real=real, node=node, queued=queued)
     if real.worker.alive():
         real.gateway.stop_everything(real.node_id, force=True)
-        until(lambda: real.gateway.running_models(real.node_id) == ())
+        until(lambda: real.worker.family() == [])  # what still stops is not listed any more
 
 
 @pytest.fixture
