@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from clustermgr.lib.errors import InvalidInput, NotFound
+from scheduling.planning.plans import Cancel
 from scheduling.planning.views import ClusterView, ModelView, NodeView, RuleView
 
 NodeEdit = Callable[[NodeView], NodeView]
@@ -31,6 +32,17 @@ def supposed(view: ClusterView, changes: Changes, *, now: datetime) -> ClusterVi
     view = _without(view, changes.remove)
     view = _with_models(view, changes.models)
     return eager(_with_rules(view, changes.rules or {}))
+
+
+def abandoned(view: ClusterView, changes: Changes) -> tuple[Cancel, ...]:
+    """Loads under way on machines that are emptied, or gone; no tick decides about them."""
+    fates = dict.fromkeys(changes.drain, "being drained") | dict.fromkeys(changes.remove, "gone")
+    nodes = {node.id: node.name for node in view.nodes if node.name in fates}
+    return tuple(
+        Cancel(job=job.id, model=job.model, reason=f"{name} is {fates[name]}.")
+        for job in view.jobs
+        if (name := nodes.get(job.node))
+    )
 
 
 def eager(view: ClusterView) -> ClusterView:

@@ -208,7 +208,7 @@ def _headline(
 def _fate(one: Leaving, plan: Plan, changes: Changes) -> str:
     """What becomes of a replica on a machine that is emptied, or gone."""
     gone = one.node in changes.remove
-    others = [place.node_name for place in plan.place if place.model == one.model]
+    others = dict.fromkeys(place.node_name for place in plan.place if place.model == one.model)
     if others:
         return f"{'Replaced' if gone else 'Goes when it is replaced'}: on {', '.join(others)}."
     if any(short.model == one.model for short in plan.starved):

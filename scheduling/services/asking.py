@@ -1,7 +1,7 @@
 """Questions about placement; nothing is changed by asking."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -91,19 +91,23 @@ def why(model_name: str, *, now: datetime) -> Why:
 
 def what_if(supposed: Changes, *, now: datetime) -> Plan:
     """What one tick would decide if the cluster were so."""
-    view = changes.supposed(snapshot.take(now=now), supposed, now=now)
-    return deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
+    return _suppose(snapshot.take(now=now), supposed, now=now)
 
 
 def compare(supposed: Changes, *, now: datetime) -> Compared:
     """What one tick would decide if the cluster were so, beside what it decides as it is."""
-    view, turns = snapshot.take(now=now), knobs(settings.CLUSTER)
-    other = changes.supposed(view, supposed, now=now)
+    view = snapshot.take(now=now)
     return Compared(
-        plan=deciding.plan(other, now=now, knobs=turns),
-        anyway=deciding.plan(changes.eager(view), now=now, knobs=turns),
+        plan=_suppose(view, supposed, now=now),
+        anyway=deciding.plan(changes.eager(view), now=now, knobs=knobs(settings.CLUSTER)),
         leaving=_leaving(view, {*supposed.drain, *supposed.remove}),
     )
+
+
+def _suppose(view: ClusterView, supposed: Changes, *, now: datetime) -> Plan:
+    other = changes.supposed(view, supposed, now=now)
+    plan = deciding.plan(other, now=now, knobs=knobs(settings.CLUSTER))
+    return replace(plan, cancel=(*plan.cancel, *changes.abandoned(view, supposed)))
 
 
 def _leaving(view: ClusterView, names: Collection[str]) -> tuple[Leaving, ...]:

@@ -210,7 +210,9 @@ def _go_on(job: LoadJob, to: JobState, *, now: datetime, **told: Any) -> bool:
     held = _hold(job)
     if held is None or to not in JOB_MOVES[held.state]:
         return False
-    return bool(LoadJob.objects.filter(pk=job.pk).update(state=to, changed_at=now, **UNTOLD, **told))
+    return bool(
+        LoadJob.objects.filter(pk=job.pk).update(state=to, changed_at=now, **UNTOLD, **told)
+    )
 
 
 def _hold(job: LoadJob, *, states: tuple[JobState, ...] = HELD) -> LoadJob | None:

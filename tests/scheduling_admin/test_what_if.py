@@ -153,3 +153,25 @@ def test_loads_that_would_be_given_up_are_told(viewer: Client) -> None:
     text = ask(viewer, model="llama", min="0", max="1")
     assert "1 load is given up." in text
     assert "More run or load than max_replicas (1) allows." in text
+
+
+@pytest.mark.parametrize(("act", "why"), [("drain", "is being drained."), ("remove", "is gone.")])
+def test_loads_on_a_node_that_is_emptied_or_gone_are_given_up_too(
+    viewer: Client, act: str, why: str
+) -> None:
+    make_model()
+    make_rule(min_replicas=1)
+    make_node("gpu-1")
+    reconciling.tick(now=NOW)
+    make_node("gpu-2")
+    text = ask(viewer, act=act, nodes="gpu-1")
+    assert "1 is loaded, 1 load is given up." in text
+    assert f"gpu-1 {why}" in text
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_place_that_takes_several_is_named_once(viewer: Client) -> None:
+    make_replica(BackendNode.objects.get(name="gpu-1"), index=1, config_revision="r1")
+    BackendNode.objects.update(max_replicas_per_model=2)
+    text = ask(viewer, act="drain", nodes="gpu-1", model="llama", min="2")
+    assert "Goes when it is replaced: on gpu-2." in text
