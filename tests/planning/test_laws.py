@@ -23,7 +23,7 @@ ROUNDS = 3
 
 def law(test: Law) -> Law:
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=150, deadline=None, suppress_health_check=checks)(
+    return settings(max_examples=100, deadline=None, suppress_health_check=checks)(
         given(view=clusters())(test)
     )
 
@@ -220,7 +220,7 @@ def test_plans_that_are_carried_out_one_after_the_other_soon_leave_nothing_to_do
     assert (done.place, done.unload, done.retire, done.cancel) == ((), (), (), ())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(view=clusters(), seed=st.integers(0, 9))
 def test_the_same_cluster_gives_the_same_plan_in_whatever_order_its_rows_come(
     view: ClusterView, seed: int
