@@ -7,13 +7,16 @@ import pytest
 from celery import current_app
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
+from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
+from pytest_django import DjangoDbBlocker
 from rest_framework.test import APIClient
 
 from clustermgr import tokens
 from clustermgr.lib import fastlane
 from clustermgr.lib.bus import default_bus
 from scheduling.services.routing import default_router
+from tests.emptying import Emptying
 from tests.factories import NOW
 
 # A machine that is busy with something else is not a failing test.
@@ -25,11 +28,14 @@ django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHash
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """A database that somebody is still connected to cannot be dropped.
 
     And a bus that outlives its server says so after the last test.
     """
+    with django_db_blocker.unblock():
+        emptying = Emptying()
+    TransactionTestCase._fixture_teardown = lambda case: emptying(case)  # type: ignore[attr-defined]
     yield
     fastlane.close()
     default_bus().close()
