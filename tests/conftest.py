@@ -5,24 +5,46 @@ from typing import Any
 
 import pytest
 from celery import current_app
+from django.conf import settings as django_settings
 from django.contrib.auth.models import User
+from django.test import TransactionTestCase
+from hypothesis import HealthCheck, settings
+from pytest_django import DjangoDbBlocker
 from rest_framework.test import APIClient
 
 from clustermgr import tokens
 from clustermgr.lib import fastlane
 from clustermgr.lib.bus import default_bus
+from scheduling.services.routing import default_router
+from tests.emptying import Emptying
 from tests.factories import NOW
+
+# A machine that is busy with something else is not a failing test.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+# A password is to be slow to guess, not slow to test: a third of a second for every user made.
+django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """A database that somebody is still connected to cannot be dropped.
 
     And a bus that outlives its server says so after the last test.
     """
+    with django_db_blocker.unblock():
+        emptying = Emptying()
+    TransactionTestCase._fixture_teardown = lambda case: emptying(case)  # type: ignore[attr-defined]
     yield
     fastlane.close()
     default_bus().close()
+
+
+@pytest.fixture(autouse=True)
+def _forgetful() -> None:
+    """What the router remembers of a model for a second holds for one test, not for the next."""
+    default_router.cache_clear()
 
 
 @pytest.fixture

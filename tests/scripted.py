@@ -69,7 +69,7 @@ class ScriptedWorker:
     def answers_late(self, reply: bytes) -> None:
         """Answer everything that was left unanswered."""
         for loop, message in self._unanswered:
-            asyncio.run_coroutine_threadsafe(message.respond(reply), loop).result(10)
+            asyncio.run_coroutine_threadsafe(message.respond(reply), loop).result(60)
         self._unanswered.clear()
 
     def payload(self) -> bytes:

@@ -1,4 +1,5 @@
-"""Starts one real PostgreSQL and one real NATS for the whole test run, before Django loads."""
+"""Starts one real PostgreSQL for the whole test run and a real NATS for each of its processes,
+before Django loads."""
 
 import os
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ def pytest_load_initial_conftests() -> Iterator[None]:
         servers = _RUNNING.enter_context(scratch.servers())
         os.environ.update(ENVIRONMENT | servers.environment())
         os.environ["CLUSTER_TEST_SERVICES"] = "running"
+    elif "PYTEST_XDIST_WORKER" in os.environ:
+        # A database of its own each has from pytest-django. Of subjects there is one set: what
+        # one says about prompts, or for a node called "another-id", the others must not hear.
+        os.environ["CLUSTER_NATS_URL"] = _RUNNING.enter_context(scratch.bus())
     yield
 
 

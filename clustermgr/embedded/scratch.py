@@ -39,21 +39,27 @@ class Servers:
 def servers(*, durable: bool = False) -> Iterator[Servers]:
     """Both, in a directory that is gone afterwards; `durable` pays for fsync as production does."""
     with ExitStack() as cleanup:
-        home = Path(tempfile.mkdtemp(prefix="clustermgr-scratch-"))
-        cleanup.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # PostgreSQL's own account must be able to pass
+        home = cleanup.enter_context(_directory())
         log = cleanup.enter_context((home / "services.log").open("wb"))
         database = _database(home, durable=durable)
         cleanup.enter_context(_running_database(database, log))
-        bus = Nats(home=home, host="127.0.0.1", port=free_port(), password=secrets.token_hex(8))
-        bus.configure()
-        process = subprocess.Popen(
-            bus.command(), stdout=log, stderr=log, preexec_fn=die_with_parent(signal.SIGKILL)
-        )
-        cleanup.enter_context(_running(process, signal.SIGTERM))
+        nats_url = cleanup.enter_context(bus())
         until(database.ready)
-        until(bus.ready)
-        yield Servers(database_url=database.url, nats_url=bus.url)
+        yield Servers(database_url=database.url, nats_url=nats_url)
+
+
+@contextmanager
+def bus() -> Iterator[str]:
+    """The address of a NATS of its own, for as long as the block lasts."""
+    with _directory() as home, (home / "nats.log").open("wb") as log:
+        server = Nats(home=home, host="127.0.0.1", port=free_port(), password=secrets.token_hex(8))
+        server.configure()
+        process = subprocess.Popen(
+            server.command(), stdout=log, stderr=log, preexec_fn=die_with_parent(signal.SIGKILL)
+        )
+        with _running(process, signal.SIGTERM):
+            until(server.ready)
+            yield server.url
 
 
 def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
@@ -63,6 +69,16 @@ def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"{condition} did not come true within {seconds} s")
         time.sleep(0.02)
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    home = Path(tempfile.mkdtemp(prefix="clustermgr-scratch-"))
+    home.chmod(0o711)  # PostgreSQL's own account must be able to pass
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _database(parent: Path, *, durable: bool) -> postgres.Postgres:
@@ -104,4 +120,4 @@ def _running(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> I
         yield
     finally:
         process.send_signal(stop_signal)
-        process.wait(10)
+        process.wait(60)

@@ -79,7 +79,7 @@ def described(root: Caller, secrets: Any) -> Iterator[Any]:
         end.connect(close_old_connections)
 
 
-@pytest.mark.timeout(300)  # some four thousand requests
+@pytest.mark.timeout(600)  # some four thousand requests
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_no_request_breaks_us(
     described: Any, secrets: Callable[[str], str], mode: GenerationMode

@@ -93,7 +93,6 @@ def race(pair: tuple[Rival, Rival], *words: object) -> list[int]:
     return [int(one.answer()) for one in pair]
 
 
-@pytest.mark.timeout(120)
 def test_two_processes_race_for_one_op_and_exactly_one_sends() -> None:
     names = [f"backend-{number}" for number in range(ROUNDS)]
     winners: Counter[tuple[int, ...]] = Counter()

@@ -86,13 +86,15 @@ def test_nonsense_in_the_address_is_no_error(root: Client, name: str) -> None:
     assert root.get(LIST, {name: "non\x00sense"}).status_code == 200
 
 
-@pytest.mark.parametrize("state", OpState)
-def test_the_filter_and_the_chip_say_the_same(root: Client, state: OpState) -> None:
-    make_operation(make_op(make_node(), state=state))
-    [row] = root.get(LIST).context["cl"].result_list
+def test_the_filter_and_the_chip_say_the_same(root: Client) -> None:
+    for state in OpState:
+        op = make_op(make_node(f"gpu-{state}"), state.value, state=state)
+        make_operation(op, backend=state.value)
+    chips = {row.backend: row.line.state for row in root.get(LIST).context["cl"].result_list}
+    assert chips.keys() == set(OpState)
     for wanted in OperationState:
         found = backends(root.get(LIST, {"state": wanted.value}))
-        assert bool(found) == (row.line.state == wanted.value)
+        assert set(found) == {name for name, chip in chips.items() if chip == wanted.value}
 
 
 def test_row_13_what_waits_is_called_queued_and_has_no_bar(root: Client) -> None:

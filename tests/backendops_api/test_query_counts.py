@@ -95,7 +95,6 @@ def counts(root: Caller) -> dict[str, int]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_a_list_of_a_thousand_costs_as_many_queries_as_one_of_fifty(root: Caller) -> None:
     root.get("/api/operations")  # a token's "last used" is written once a minute
     grow(0, 50)

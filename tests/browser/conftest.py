@@ -20,6 +20,8 @@ PASSWORD = "a long enough secret"
 
 Register = Callable[..., str]
 
+expect.set_options(timeout=60_000)  # milliseconds: Playwright's five seconds fail a busy machine
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

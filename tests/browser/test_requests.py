@@ -29,7 +29,7 @@ def test_a_request_is_tried_and_a_stuck_lease_is_seen_and_ended(
     ask = Ask(model="llama", holder="crashed-gateway", ttl=timedelta(minutes=5))
     leasing.take([Wanted(ask=ask)], Terms(), now=datetime.now(UTC))
     # The page finds out by itself, and what was asked stays
-    expect(console.get_by_text("1 request holds a replica")).to_be_visible(timeout=15_000)
+    expect(console.get_by_text("1 request holds a replica")).to_be_visible()
     expect(decision.get_by_text("this one")).to_be_visible()
     console.get_by_role("link", name="End", exact=True).click()
     console.get_by_role("button", name="End it").click()

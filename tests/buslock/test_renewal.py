@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 def test_an_expired_credential_is_cut_and_renewed_without_losing_a_replica(
     managed: Server, worker: Worker, root: Caller, settings: Any, boot_id: str
 ) -> None:
-    settings.CLUSTER = replace(settings.CLUSTER, nats_worker_jwt_ttl=timedelta(seconds=3))
+    settings.CLUSTER = replace(settings.CLUSTER, nats_worker_jwt_ttl=timedelta(seconds=5))
     node_id = worker.joined(boot_id=boot_id)
     root.post(f"/api/nodes/{node_id}/approve")
     node = BackendNode.objects.get()

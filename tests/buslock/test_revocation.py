@@ -1,6 +1,5 @@
 import asyncio
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -59,11 +58,9 @@ def test_a_retired_nodes_connection_is_cut_and_no_other(managed: Server) -> None
     gone, stays = make_node("gone"), make_node("stays")
     with ExitStack() as stack:
         theirs, others = online(managed, gone, stack), online(managed, stays, stack)
-        began = time.monotonic()
         retirement.retire(gone, by="ada", reason="sold", now=now())
         tasks.push_revocations()
-        until(lambda: theirs not in managed.users(), seconds=5)
-        assert time.monotonic() - began < 5
+        until(lambda: theirs not in managed.users())
         assert others in managed.users()
     row = NodeCredential.objects.get(public_key=theirs)
     assert (row.revoked_by, row.revoke_reason) == ("ada", "gone was retired.")

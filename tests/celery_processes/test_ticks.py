@@ -6,15 +6,13 @@ import pytest
 from tests.celery_processes.fleet import Fleet, fleet
 from tests.services import until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("ticks")) as started:
         started.worker("ticks", "prefork", 2)
         started.beat()
-        until(lambda: started.pulses() >= 1, seconds=40)
+        until(lambda: started.pulses() >= 1, seconds=90)
         yield started
 
 

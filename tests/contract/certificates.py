@@ -31,5 +31,5 @@ def _make(home: Path, name: str, *more: str) -> Certificate:
     command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     command += ["-out", made.cert, "-keyout", made.key, *more]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
     return made

@@ -33,11 +33,11 @@ def responding(
     thread.start()
     try:
         start = _start(url, subject, script, heard, options)
-        client = asyncio.run_coroutine_threadsafe(start, loop).result(10)
+        client = asyncio.run_coroutine_threadsafe(start, loop).result(60)
         try:
             yield heard
         finally:
-            asyncio.run_coroutine_threadsafe(client.close(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(client.close(), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(60)

@@ -12,7 +12,7 @@ from tests.contract.nats_server import Server
 from tests.contract.responder import echo, responding
 from tests.services import until
 
-SOON = timedelta(seconds=5)
+SOON = timedelta(minutes=1)
 
 
 async def work(client: Client, message: Msg) -> None:
@@ -86,7 +86,7 @@ def test_an_exception_in_on_event_reaches_the_caller_and_ends_the_subscription(
 
 def test_silence_and_absence_end_the_subscription(server: Server, own_bus: NatsBus) -> None:
     seen: list[bytes] = []
-    brief = timedelta(seconds=0.3)
+    brief = timedelta(seconds=2)
     with responding(server.url, "work", report_only), pytest.raises(NodeSilent):
         own_bus.request(
             "work", b"progress.s", timeout=brief, events="progress.s", on_event=seen.append
@@ -109,7 +109,7 @@ def test_an_interrupted_wait_ends_the_subscription(server: Server, own_bus: Nats
         waiting = pool.submit(wait)
         until(lambda: seen == [b"working"])
         own_bus.stop_waiting()
-        assert isinstance(waiting.exception(5), Interrupted)
+        assert isinstance(waiting.exception(60), Interrupted)
         until(lambda: progress_listeners(server) == 0)
 
 

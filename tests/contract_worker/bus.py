@@ -55,14 +55,14 @@ class Bus:
     def listens(self) -> bool:
         """Whether anybody is subscribed for this node."""
         try:
-            self.ask("models.running", within=5.0)
+            self.ask("models.running", within=30.0)
         except NoRespondersError:
             return False
         return True
 
     def running(self) -> dict[tuple[str, int], str]:
         """(model, replica) -> address, as the worker lists them."""
-        models = self.ask("models.running", within=10.0)["models"]
+        models = self.ask("models.running", within=30.0)["models"]
         return {
             (one["model_id"], one.get("replica_index", 0)): one.get("address", "") for one in models
         }

@@ -20,13 +20,13 @@ Connect = Callable[[str, str], Bus]
 Start = Callable[..., OurWorker]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def background() -> Iterator[Background]:
     with Background() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nats() -> Iterator[NatsServer]:
     server = NatsServer()
     server.start()
@@ -34,7 +34,7 @@ def nats() -> Iterator[NatsServer]:
     server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def connect(background: Background) -> Iterator[Connect]:
     clients: list[Client] = []
 
@@ -49,7 +49,7 @@ def connect(background: Background) -> Iterator[Connect]:
         background.run(client.close())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def target(
     background: Background, connect: Connect, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
@@ -107,7 +107,7 @@ def _ours(background: Background, connect: Connect, cleanup: ExitStack, home: Pa
         http=worker.http,
         backend="stub",
         galleries=galleries.text(),
-        patience=60.0,
+        patience=100.0,
         process=worker,
         plane=plane,
     )
@@ -191,7 +191,7 @@ def own(
         http=process.http,
         backend="stub",
         galleries=galleries.text(),
-        patience=60.0,
+        patience=100.0,
         process=process,
         plane=plane,
     )

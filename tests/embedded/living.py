@@ -71,7 +71,7 @@ class Cluster:
         )
         worker.start()
         self.machines[worker.name] = worker
-        until(lambda: self.status(worker.name) == "healthy", seconds=60)
+        until(lambda: self.status(worker.name) == "healthy", seconds=180)
 
     def leave(self) -> None:
         for worker in self.machines.values():
@@ -107,7 +107,7 @@ class Cluster:
             found = self.serving(model)
             return len(found) == number and not {one.id for one in found}.intersection(without)
 
-        until(there, seconds=90)
+        until(there, seconds=180)
         return self.serving(model)
 
     def status(self, node: str) -> str:

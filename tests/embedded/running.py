@@ -41,7 +41,7 @@ class Up:
 
     def start(self, **identity: Any) -> "Up":
         self.begin(**identity)
-        until(lambda: self.announced() or self.process.poll() is not None, seconds=90)
+        until(lambda: self.announced() or self.process.poll() is not None, seconds=180)
         assert self.announced(), self.log.read_text()
         return self
 

@@ -11,7 +11,7 @@ import pytest
 from tests.embedded.running import ROOT, Up
 from tests.services import until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_node_is_let_into_the_bus_once_it_is_approved(up: Up) -> None:
     facts = up.run()
     approve = f"{facts['url']}/api/nodes/{waiting['id']}/approve"
     assert ask(approve, facts["api_token"], b"")["message"] == "node approved"
-    until(lambda: ask(f"{state['url']}/nodes", state["token"])[0]["listening"], seconds=45)
+    until(lambda: ask(f"{state['url']}/nodes", state["token"])[0]["listening"], seconds=90)
     assert not ask(f"{state['url']}/nodes", state["token"])[1]["listening"], other
 
 

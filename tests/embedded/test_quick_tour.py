@@ -12,7 +12,7 @@ import pytest
 from tests.embedded.running import ROOT, Up
 from tests.services import until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 DEMO_WORKERS = 2
 BLOCK = re.compile(r"^( *)```sh\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -50,7 +50,7 @@ def test_the_quick_tour_of_the_readme_works_as_written(checkout: Path) -> None:
             env=up.env,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
         )
         assert told.returncode == 0, told.stderr

@@ -23,7 +23,7 @@ from tests.contract.responder import responding
 from tests.embedded.running import ROOT, Up, all_gone, command_of
 from tests.services import free_port, free_ports, until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 KEYS = {
     "url",
@@ -105,9 +105,9 @@ def test_a_worker_gets_its_credentials_and_is_cut_off_when_it_is_retired(up: Up)
     with responding(run["nats_url"], subject, user_credentials=creds):
         us = ClusterSettings(nats_url=run["nats_url"], nats_credentials=run["nats_credentials"])
         bus = NatsBus(us)
-        assert bus.request(subject, b"ask", timeout=timedelta(seconds=5)) == b"ask"
+        assert bus.request(subject, b"ask", timeout=timedelta(minutes=1)) == b"ask"
         up.post(f"/api/nodes/{node['id']}/retire", run["api_token"], {"reason": "sold"})
-        until(lambda: _nobody_answers(bus, subject), seconds=5)
+        until(lambda: _nobody_answers(bus, subject))
         bus.close()
 
 
@@ -179,7 +179,7 @@ def test_a_killed_service_turns_readiness_red_and_then_everything_recovers(
     until(lambda: not up.readiness()[1][check]["ok"])
     assert up.readiness()[1][check]["reason"]
     up.child(part).kill()
-    until(lambda: up.readiness()[0] == 200, seconds=60)
+    until(lambda: up.readiness()[0] == 200, seconds=180)
     assert all(process.is_running() for process in ours), "a process of ours had to be restarted"
 
 
@@ -209,7 +209,7 @@ def test_data_survives_ctrl_c_and_kill_minus_nine_and_nothing_is_left_running(up
     family = up.family()
     up.process.kill()
     up.process.wait(60)
-    until(lambda: all_gone(family), seconds=20)
+    until(lambda: all_gone(family))
 
     (up.data_dir / "run.json").unlink()
     up.start()

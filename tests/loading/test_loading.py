@@ -212,7 +212,10 @@ def test_a_waiting_thread_holds_no_connection(stage: Stage) -> None:
 
     def look() -> None:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%%'")
+            cursor.execute("""
+                SELECT count(*) FROM pg_stat_activity
+                 WHERE state LIKE 'idle in%' AND datname = current_database()
+            """)
             opened.append(cursor.fetchone()[0] > 0)
 
     thread = threading.Thread(target=run)

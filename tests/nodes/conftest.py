@@ -3,13 +3,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
 
 from nodes import signals
-
-# A machine that is busy with something else is not a failing test.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 
 from nodes.selectors import Selector
 from nodes.states import Liveness, NodeType, ReplicaState, TaintEffect
@@ -23,7 +24,7 @@ ROUNDS = 3
 
 def law(test: Law) -> Law:
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=150, deadline=None, suppress_health_check=checks)(
+    return settings(max_examples=100, deadline=None, suppress_health_check=checks)(
         given(view=clusters())(test)
     )
 
@@ -220,7 +221,7 @@ def test_plans_that_are_carried_out_one_after_the_other_soon_leave_nothing_to_do
     assert (done.place, done.unload, done.retire, done.cancel) == ((), (), (), ())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(view=clusters(), seed=st.integers(0, 9))
 def test_the_same_cluster_gives_the_same_plan_in_whatever_order_its_rows_come(
     view: ClusterView, seed: int
@@ -251,19 +252,25 @@ def test_a_model_that_fails_or_cannot_be_read_is_left_alone(view: ClusterView) -
     assert not quiet & placed(plan(view)).keys()
 
 
+CAUSES = {
+    *("cancel", "in words", "unload: drain", "place: floor", "place: spread", "place: burst"),
+    *("place: replace", "unload: replace", "unload: idle", "unload: ceiling", "unload: evicted"),
+}
+
+
 def test_the_laws_are_tried_on_clusters_where_something_happens() -> None:
     causes: set[str] = set()
 
-    @settings(max_examples=1000, deadline=None, database=None, derandomize=True)
-    @given(clusters())
-    def look(view: ClusterView) -> None:
+    def seen_all(view: ClusterView) -> bool:
         done = plan(view)
         causes.update(f"place: {one.cause}" for one in done.place)
         causes.update(f"unload: {one.cause}" for one in done.unload)
         causes.update("cancel" for _ in done.cancel)
         causes.update("in words" for one in done.place if "max_replicas" in one.summary)
+        return causes >= CAUSES
 
-    look()
-    assert {"cancel", "in words", "unload: drain"} <= causes
-    assert {"place: floor", "place: spread", "place: burst", "place: replace"} <= causes
-    assert {"unload: replace", "unload: idle", "unload: ceiling", "unload: evicted"} <= causes
+    once = settings(max_examples=5000, database=None, derandomize=True, phases=[Phase.generate])
+    try:
+        find(clusters(), seen_all, settings=once)
+    except NoSuchExample:
+        assert causes >= CAUSES  # says which are missing

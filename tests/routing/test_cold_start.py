@@ -107,10 +107,7 @@ def test_a_model_that_fails_says_what_failed(caller: Caller) -> None:
 def test_a_replica_where_the_rule_does_not_want_it_keeps_nobody_from_a_load(
     caller: Caller,
 ) -> None:
-    """It still answers somebody, and may not be asked: a request must not wait for its end.
-
-    The name is its own: what holds for a model is remembered for a second, by tests too.
-    """
+    """It still answers somebody, and may not be asked: a request must not wait for its end."""
     make_model("picky")
     make_rule("picky", selector="tier=fast")
     wanted = make_node("fast")

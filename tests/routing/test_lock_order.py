@@ -81,7 +81,10 @@ def in_a_line(
 
 def waiting(least: int) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        cursor.execute("""
+            SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+             WHERE NOT granted AND datname = current_database()
+        """)
         return bool(cursor.fetchone()[0] >= least)
 
 

@@ -19,7 +19,7 @@ from tests.factories import NOW, make_model, make_node, make_replica
 from tests.logs.served import web
 from tests.services import until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CSRF = "x" * 32
 PROMPTS = [f"You are assistant number {number}. " * 40 for number in range(8)]

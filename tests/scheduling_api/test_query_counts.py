@@ -1,4 +1,3 @@
-import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -74,7 +73,6 @@ def counts(root: Caller, browser: Client) -> dict[str, int]:
     return found
 
 
-@pytest.mark.timeout(120)
 def test_five_hundred_models_cost_as_many_queries_as_ten(
     root: Caller, admin_client: Client
 ) -> None:

@@ -59,7 +59,7 @@ class Stage:
 def stage(tmp_path: Path) -> Iterator[Stage]:
     nats = NatsServer()
     nats.start()
-    cluster = ClusterSettings(nats_url=nats.url, install_timeout=timedelta(seconds=60))
+    cluster = ClusterSettings(nats_url=nats.url, install_timeout=timedelta(seconds=90))
     bus = NatsBus(cluster)
     with Background() as background:
         plane = ControlPlane(token=TOKEN)

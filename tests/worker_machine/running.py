@@ -17,7 +17,7 @@ from worker.processes import Ports, RealProcesses, RingLogs, Timing
 
 PATIENT = Timing()
 HASTY = Timing(
-    ready=timedelta(seconds=1),
+    ready=timedelta(seconds=3),
     free=timedelta(milliseconds=300),
     terminate=timedelta(milliseconds=300),
 )

@@ -85,7 +85,7 @@ async def test_an_upgrade_brings_a_new_version_that_can_do_more(
             digests.add(found.digest)
             started = await own.start(f"{found.version}#0", found)
             async with BackendClient(started.loopback) as client:
-                await client.load(pb.ModelOptions(Model="m"), within=timedelta(seconds=20))
+                await client.load(pb.ModelOptions(Model="m"), within=timedelta(minutes=1))
                 memory = (await client.status()).memory.total
                 abilities.append((found.version, memory > 0, await tokenizes(client)))
     assert abilities == [("1.0.0", False, False), ("1.1.0", True, True)]

@@ -16,7 +16,7 @@ from worker.reference.knobs import Knobs
 from worker.rpc import backend_pb2 as pb
 from worker.rpc.client import BackendClient
 
-SOON = timedelta(seconds=20)
+SOON = timedelta(minutes=1)
 MODEL = "stories"
 NEARLY = Timing(ready=timedelta(seconds=1))
 
