@@ -18,6 +18,7 @@ NODEOPS = (
     "backendops.refresh_inventory",
     "backendops.send_cancel",
     "scheduling.cancel_install",
+    "scheduling.look_at_node",
     "scheduling.observe",
     "scheduling.run_job",
     "scheduling.stop_replica",

@@ -88,6 +88,8 @@ class ModelSchedulingConfig(models.Model):
     unsatisfiable_since = models.DateTimeField(null=True, blank=True)
     unsatisfiable_until = models.DateTimeField(null=True, blank=True)
     unsatisfiable_reason = models.TextField(blank=True)
+    # How often capacity had changed when that was found: the pause holds until it changes again
+    capacity_seen = models.BigIntegerField(default=0, db_default=0)
     version = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()

@@ -157,18 +157,18 @@ SELECT id FROM gone
 """
 
 # What a plan says of rules that cannot be kept, or can again, with a decision and an event where it
-# says something new. Only of rules that are as the plan saw them: an edit, or new capacity, ends a
-# pause, and must not be slept through because of a tick that had looked before.
+# says something new. Only of rules that are as the plan saw them: an edit ends a pause, and must
+# not be slept through because of a tick that had looked before.
 HUNGER = """
 WITH told AS (
     SELECT *
-      FROM unnest(%(models)s::text[], %(seen)s::text[],
+      FROM unnest(%(models)s::text[], %(seen)s::text[], %(capacities)s::bigint[],
                   %(sinces)s::timestamptz[], %(untils)s::timestamptz[], %(reasons)s::text[],
                   %(causes)s::text[], %(fixes)s::text[], %(verdicts)s::text[],
                   %(kinds)s::text[], %(severities)s::text[], %(sentences)s::text[],
                   %(befores)s::text[], %(afters)s::text[])
            WITH ORDINALITY
-           AS one (model, seen, since, until, reason, cause, fix, verdicts,
+           AS one (model, seen, capacity, since, until, reason, cause, fix, verdicts,
                    kind, severity, sentence, before, after, place)
 ), held AS MATERIALIZED (
     SELECT rule.id, told.place
@@ -179,7 +179,7 @@ WITH told AS (
 ), written AS (
     UPDATE scheduling_modelschedulingconfig rule
        SET unsatisfiable_since = told.since, unsatisfiable_until = told.until,
-           unsatisfiable_reason = told.reason
+           unsatisfiable_reason = told.reason, capacity_seen = told.capacity
       FROM held JOIN told USING (place)
      WHERE rule.id = held.id
 ), decided AS (
@@ -193,6 +193,12 @@ INSERT INTO nodes_clusterevent
 SELECT %(now)s, kind, severity, model, %(by)s, sentence, before::jsonb, after::jsonb,
        %(request)s, ''
   FROM told JOIN held USING (place) WHERE kind <> '' ORDER BY place
+"""
+
+# A counter that knows no transactions: everybody sees at once that it moved, and nobody waits.
+CAPACITY_CAME = """
+SELECT nextval('scheduling_capacity'),
+       EXISTS (SELECT FROM scheduling_modelschedulingconfig WHERE unsatisfiable_since IS NOT NULL)
 """
 
 # Nodes whose figure is not the sum of what jobs hold there, with that sum.

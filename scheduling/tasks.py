@@ -13,6 +13,7 @@ from scheduling.services import (
     observing,
     reaping,
     reconciling,
+    ringing,
     strays,
     tallying,
     unloading,
@@ -25,7 +26,7 @@ from scheduling.services.loading import Hands
 def reconcile() -> None:
     """Bring what runs closer to what should; a bell that finds somebody at it rings again."""
     if reconciling.tick(now=timezone.now()) is None:
-        reconcile.apply_async(countdown=1)
+        ringing.reconcile_later()
 
 
 @shared_task(name="scheduling.send_out", ignore_result=True)
@@ -66,6 +67,13 @@ def reap_jobs() -> None:
 def observe() -> None:
     """Ask workers what they really run."""
     observing.observe(gateway=NodeGateway(default_bus()), clock=timezone.now)
+
+
+@shared_task(name="scheduling.look_at_node", ignore_result=True)
+def look_at_node(node_id: str) -> None:
+    """Ask one worker what it really runs: somebody could not reach what it should run."""
+    gateway = NodeGateway(default_bus())
+    observing.observe(gateway=gateway, clock=timezone.now, only=UUID(node_id))
 
 
 @shared_task(name="scheduling.settle_stray", ignore_result=True)

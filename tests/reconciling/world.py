@@ -156,7 +156,7 @@ class World(RuleBasedStateMachine):
         )
         NodeModel.objects.update(in_flight=0)
         ModelSchedulingConfig.objects.update(selector="")  # one node alone may be too small
-        hunger.try_again(now=self.now)
+        hunger.capacity_came()
         self.now += timedelta(seconds=30)
 
     def _converges(self) -> None:
