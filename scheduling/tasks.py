@@ -29,6 +29,12 @@ def reconcile() -> None:
         ringing.reconcile_later()
 
 
+@shared_task(name="scheduling.give_up", ignore_result=True)
+def give_up(loads: list[tuple[int, str]]) -> None:
+    """End loads that a plan has no use for."""
+    reconciling.give_up(loads, now=timezone.now())
+
+
 @shared_task(name="scheduling.send_out", ignore_result=True)
 def send_out() -> None:
     """Ring for what a plan has just written down."""
