@@ -206,6 +206,7 @@ class LoadJob(models.Model):
         indexes = [
             models.Index(name="job_active", fields=["due_at"], condition=Q(state__in=ACTIVE)),
             models.Index(name="job_of_model", fields=["model_name", "-id"]),
+            models.Index(name="job_age", fields=["finished_at"]),
             models.Index(
                 name="job_reservations",
                 fields=["node"],
@@ -240,7 +241,10 @@ class PlacementDecision(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [known("decision_cause_known", "cause", Cause.values)]
-        indexes = [models.Index(name="decision_of_model", fields=["model_name", "-id"])]
+        indexes = [
+            models.Index(name="decision_of_model", fields=["model_name", "-id"]),
+            models.Index(name="decision_age", fields=["at"]),
+        ]
 
     def __str__(self) -> str:
         return f"{self.model_name}: {self.summary}"

@@ -13,6 +13,7 @@ from scheduling.services import (
     observing,
     reaping,
     reconciling,
+    retention,
     ringing,
     strays,
     tallying,
@@ -66,7 +67,13 @@ def stop_replica(replica_id: str) -> None:
 def reap_jobs() -> None:
     """Find what nobody works on any more, and ring for what is due."""
     reaping.reap(now=timezone.now())
+
+
+@shared_task(name="scheduling.tidy", ignore_result=True)
+def tidy() -> None:
+    """Shorten the record to what the operator wants kept."""
     tallying.forget_old(now=timezone.now())
+    retention.prune(now=timezone.now())
 
 
 @shared_task(name="scheduling.observe", ignore_result=True)

@@ -129,6 +129,6 @@ def totals(
 
 
 def forget_old(*, now: datetime) -> int:
-    """Drop what nobody looks at any more; the reaping tick calls it."""
+    """Drop what nobody looks at any more; the tidy tick calls it."""
     rows, _ = RouteTally.objects.filter(minute__lt=now - KEPT).delete()
     return rows
