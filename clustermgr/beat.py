@@ -18,6 +18,7 @@ NODEOPS = (
     "backendops.refresh_inventory",
     "backendops.send_cancel",
     "scheduling.cancel_install",
+    "scheduling.look_at_node",
     "scheduling.observe",
     "scheduling.run_job",
     "scheduling.stop_replica",
@@ -42,6 +43,7 @@ def beat_schedule(cluster: ClusterSettings) -> dict[str, dict[str, Any]]:
         "scheduling.reap_jobs": cluster.jobs_reap_every,
         "scheduling.observe": cluster.observe_every,
         "scheduling.sweep_leases": cluster.route_sweep_every,
+        "scheduling.tidy": cluster.history_tidy_every,
     }
     return {
         name: {

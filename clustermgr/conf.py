@@ -161,6 +161,10 @@ class ClusterSettings:
     # The record of operations: what ended and was dismissed is kept for this long
     keep_history_for: timedelta = timedelta(days=365)
     history_tidy_every: timedelta = timedelta(hours=1)
+    # ... and so long what was loaded and decided, unless it still matters; of each model the last
+    # so many stay, however old (a decision names every node: they are large)
+    keep_loads_for: timedelta = timedelta(days=30)
+    keep_loads_per_model: int = 20
 
     # Scheduling rules that every start restores: a JSON list, and the path of a YAML list
     model_scheduling: str = ""

@@ -1,4 +1,4 @@
-"""What the project itself remembers: API tokens, and when each tick last ran."""
+"""What the project itself remembers: API tokens, when each tick last ran, who was rung for."""
 
 from django.conf import settings
 from django.db import models
@@ -43,6 +43,15 @@ class Tick(models.Model):
                 name="tick_failures_not_negative", condition=models.Q(failures__gte=0)
             ),
         ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Bell(models.Model):
+    """A tick that somebody rang for, and that has not begun since; lib/bells.py puts them up."""
+
+    name = models.CharField(max_length=100, primary_key=True)
 
     def __str__(self) -> str:
         return self.name

@@ -14,17 +14,20 @@ from clustermgr.metrics import TASK_SECONDS
 HEADER = "clustermgr_request_id"
 _started: dict[str, float] = {}
 
-# One statement each: a tick must not cost more to record than to run.
+# One statement each: a tick must not cost more to record than to run. Who begins answers the bell,
+# and this is committed before he looks: see clustermgr/lib/bells.py.
 BEGAN = """
+    WITH answered AS (DELETE FROM clustermgr_bell WHERE name = %(name)s)
     INSERT INTO clustermgr_tick (name, started_at, runs, failures, last_error)
-    VALUES (%s, %s, 1, 0, '')
+    VALUES (%(name)s, %(now)s, 1, 0, '')
     ON CONFLICT (name) DO UPDATE
        SET started_at = EXCLUDED.started_at, runs = clustermgr_tick.runs + 1
 """
 ENDED = """
     UPDATE clustermgr_tick
-       SET finished_at = %s, failures = failures + (%s <> '')::int, last_error = %s
-     WHERE name = %s
+       SET finished_at = %(now)s, failures = failures + (%(error)s <> '')::int,
+           last_error = %(error)s
+     WHERE name = %(name)s
 """
 
 
@@ -40,7 +43,7 @@ def begin(task_id: str, task: Any, **_: Any) -> None:
     request_id.set(accept(getattr(task.request, HEADER, None) or ""))
     _started[task_id] = time.monotonic()
     if task.name in settings.CELERY_BEAT_SCHEDULE:
-        _execute(BEGAN, [task.name, datetime.now(UTC)])
+        _execute(BEGAN, {"name": task.name, "now": datetime.now(UTC)})
 
 
 @task_postrun.connect
@@ -49,10 +52,10 @@ def end(task_id: str, task: Any, state: str, retval: Any = None, **_: Any) -> No
     TASK_SECONDS.labels(task=task.name, outcome=state.lower()).observe(seconds)
     if task.name in settings.CELERY_BEAT_SCHEDULE:
         error = f"{type(retval).__name__}: {retval}" if isinstance(retval, BaseException) else ""
-        _execute(ENDED, [datetime.now(UTC), error, error, task.name])
+        _execute(ENDED, {"name": task.name, "now": datetime.now(UTC), "error": error})
     request_id.set("")
 
 
-def _execute(statement: str, parameters: list[Any]) -> None:
+def _execute(statement: str, parameters: dict[str, Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)

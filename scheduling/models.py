@@ -88,6 +88,8 @@ class ModelSchedulingConfig(models.Model):
     unsatisfiable_since = models.DateTimeField(null=True, blank=True)
     unsatisfiable_until = models.DateTimeField(null=True, blank=True)
     unsatisfiable_reason = models.TextField(blank=True)
+    # How often capacity had changed when that was found: the pause holds until it changes again
+    capacity_seen = models.BigIntegerField(default=0, db_default=0)
     version = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
@@ -204,6 +206,7 @@ class LoadJob(models.Model):
         indexes = [
             models.Index(name="job_active", fields=["due_at"], condition=Q(state__in=ACTIVE)),
             models.Index(name="job_of_model", fields=["model_name", "-id"]),
+            models.Index(name="job_age", fields=["finished_at"]),
             models.Index(
                 name="job_reservations",
                 fields=["node"],
@@ -238,7 +241,10 @@ class PlacementDecision(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [known("decision_cause_known", "cause", Cause.values)]
-        indexes = [models.Index(name="decision_of_model", fields=["model_name", "-id"])]
+        indexes = [
+            models.Index(name="decision_of_model", fields=["model_name", "-id"]),
+            models.Index(name="decision_age", fields=["at"]),
+        ]
 
     def __str__(self) -> str:
         return f"{self.model_name}: {self.summary}"

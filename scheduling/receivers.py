@@ -1,6 +1,5 @@
 """What the facts of nodes mean for models. A receiver may nudge; the next tick would do it too."""
 
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,5 +23,5 @@ def on_service_lost(**_: Any) -> None:
 
 def on_capacity_changed(**_: Any) -> None:
     """What did not fit may fit now: nobody waits for the end of a pause, nor for the clock."""
-    if hunger.try_again(now=datetime.now(UTC)):
+    if hunger.capacity_came():
         ringing.reconcile_soon()

@@ -87,8 +87,11 @@ SELECT coalesce(model.model_name, rule.model_name),
        model.rolling_replicas,
        rule.selector, rule.tolerations::json, rule.min_replicas, rule.max_replicas, rule.spread_all,
        rule.pinned, rule.priority, rule.strategy,
-       rule.unsatisfiable_since, rule.unsatisfiable_until, rule.unsatisfiable_reason,
-       rule.xmin::text,
+       rule.unsatisfiable_since,
+       -- a pause is over when something changed since it began
+       CASE WHEN rule.unsatisfiable_until > %(now)s AND rule.capacity_seen <> capacity.last_value
+            THEN %(now)s ELSE rule.unsatisfiable_until END,
+       rule.unsatisfiable_reason, rule.xmin::text, capacity.last_value,
        pressed.model_name IS NOT NULL
   FROM scheduling_modelloadinfo model
   FULL JOIN scheduling_modelschedulingconfig rule ON rule.model_name = model.model_name
@@ -97,6 +100,7 @@ SELECT coalesce(model.model_name, rule.model_name),
        WHERE minute >= %(since)s - interval '1 minute' AND pressed_at >= %(since)s AND NOT shadow
        GROUP BY model_name HAVING sum(pressure) >= %(enough)s
   ) pressed ON pressed.model_name = coalesce(model.model_name, rule.model_name)
+ CROSS JOIN scheduling_capacity capacity
 """
 MODEL = (
     "revision",
@@ -122,6 +126,7 @@ RULE = (
     "unsatisfiable_until",
     "unsatisfiable_reason",
     "seen",
+    "capacity",
 )
 WEAKEST_FIRST = [source.value for source in reversed(LABEL_PRECEDENCE)]
 Row = tuple[Any, ...]
@@ -151,7 +156,7 @@ def reading(*, now: datetime) -> tuple[tuple[str, dict[str, Any]], ...]:
     cluster = settings.CLUSTER
     lately = now - cluster.prefix_pressure_window
     return (
-        (MODELS, {"since": lately, "enough": cluster.prefix_pressure_threshold}),
+        (MODELS, {"now": now, "since": lately, "enough": cluster.prefix_pressure_threshold}),
         (SLOTS, {"active": [state.value for state in ACTIVE]}),
         (NODES, {"weakest_first": WEAKEST_FIRST}),
     )

@@ -42,9 +42,9 @@ UPDATE nodes_backendnode node
 """
 
 # A plan's placements: slot, job, memory, decision and event of each, in one statement however many
-# they are. A model that was edited since is not joined, nor a node that was closed, and a slot that
-# somebody has is passed over: what is left out is decided anew by the next tick. Nodes are locked
-# by id, as by everybody.
+# they are; and what pressed a model is answered by its new replica. A model that was edited since
+# is not joined, nor a node that was closed, and a slot that somebody has is passed over: what is
+# left out is decided anew by the next tick. Nodes are locked by id, as by everybody.
 OPEN_JOBS = """
 WITH wanted AS (
     SELECT *
@@ -93,7 +93,7 @@ WITH wanted AS (
            replaced
       FROM current JOIN seated USING (id)
      ORDER BY place
-    RETURNING id, replica_id, node_id, reserved_vram
+    RETURNING id, model_name, replica_id, node_id, reserved_vram
 ), decided AS (
     INSERT INTO scheduling_placementdecision
            (at, model_name, config_revision, cause, node_id, replica_index, job_id,
@@ -115,60 +115,107 @@ WITH wanted AS (
        SET reserved_vram = node.reserved_vram + more.amount
       FROM (SELECT node_id, sum(reserved_vram) AS amount FROM opened GROUP BY node_id) more
      WHERE node.id = more.node_id AND more.amount > 0
+), pressed AS MATERIALIZED (
+    SELECT tally.id
+      FROM scheduling_routetally tally
+     WHERE tally.model_name = ANY(%(pressed)s::text[]) AND tally.pressed_at IS NOT NULL
+       AND tally.model_name IN (SELECT model_name FROM opened)
+     -- the order in which they are written, which is Python's, or tick and web would deadlock
+     ORDER BY tally.model_name COLLATE "C", tally.minute, tally.shadow
+       FOR NO KEY UPDATE
+), relieved AS (
+    UPDATE scheduling_routetally tally SET pressed_at = NULL
+      FROM pressed WHERE tally.id = pressed.id
 )
 SELECT id FROM opened ORDER BY id
 """
 
-# A plan's leavers, with a decision and an event for each: those that still serve nobody. Who got a
-# request meanwhile stays, and so does one that somebody else is changing.
+# A plan's leavers, with an event for each, and a decision where that tells more: those that still
+# serve nobody stop, the others get nothing new. Who got a request meanwhile stays, and so does one
+# that somebody else is changing. And edits that have reached everybody, unless there was another
+# since, or somebody is at the model (then the next tick has it): what is left of the old revision
+# serves no more.
 LET_GO = """
 WITH leaver AS (
     SELECT *
-      FROM unnest(%(ids)s::uuid[], %(models)s::text[], %(nodes)s::uuid[], %(slots)s::int[],
-                  %(subjects)s::text[], %(causes)s::text[], %(reasons)s::text[],
-                  %(summaries)s::text[])
-           AS one (id, model, node, slot, subject, cause, reason, summary)
-), held AS MATERIALIZED (
-    SELECT replica.id
-      FROM nodes_nodemodel replica
-     WHERE replica.id = ANY(%(ids)s::uuid[]) AND replica.state = 'loaded' AND replica.in_flight = 0
+      FROM unnest(%(ids)s::uuid[], %(stops)s::boolean[], %(decided)s::boolean[], %(models)s::text[],
+                  %(nodes)s::uuid[], %(slots)s::int[], %(subjects)s::text[], %(causes)s::text[],
+                  %(reasons)s::text[], %(summaries)s::text[])
+           AS one (replica_id, stops, decided, model, node, slot, subject, cause, reason, summary)
+), rolled AS MATERIALIZED (
+    SELECT model.model_name, model.config_revision, model.rolling_since
+      FROM scheduling_modelloadinfo model
+      JOIN unnest(%(rolled)s::text[], %(revisions)s::text[]) AS one (name, revision)
+        ON one.name = model.model_name AND one.revision = model.config_revision
+     WHERE model.rolling_since IS NOT NULL
+     ORDER BY model.model_name
+       FOR NO KEY UPDATE OF model SKIP LOCKED
+), turned AS MATERIALIZED (
+    SELECT replica.id, replica.config_revision <> rolled.config_revision AS old
+      FROM nodes_nodemodel replica JOIN rolled USING (model_name)
+     WHERE (replica.outdated_at IS NULL) = (replica.config_revision <> rolled.config_revision)
      ORDER BY replica.id
-       FOR NO KEY UPDATE SKIP LOCKED
-), gone AS (
-    UPDATE nodes_nodemodel replica SET state = 'unloading', updated_at = %(now)s
-      FROM held WHERE replica.id = held.id
-    RETURNING replica.id
-), decided AS (
+       FOR NO KEY UPDATE OF replica
+), leaving AS MATERIALIZED (
+    SELECT leaver.*
+      FROM leaver JOIN nodes_nodemodel replica ON replica.id = leaver.replica_id
+     WHERE replica.state = 'loaded'
+       AND CASE WHEN leaver.stops THEN replica.in_flight = 0 ELSE replica.outdated_at IS NULL END
+       -- always so, and has those above locked first: they are waited for, which nobody may do
+       -- who holds others already
+       AND (SELECT count(*) FROM turned) >= 0
+     ORDER BY replica.id
+       FOR NO KEY UPDATE OF replica SKIP LOCKED
+), changed AS (
+    UPDATE nodes_nodemodel replica
+       SET updated_at = %(now)s,
+           state = CASE WHEN leaving.stops THEN 'unloading' ELSE replica.state END,
+           outdated_at = CASE WHEN turned.old OR NOT leaving.stops
+                              THEN coalesce(replica.outdated_at, %(now)s)
+                              WHEN turned.old IS NULL THEN replica.outdated_at END
+      FROM turned FULL JOIN leaving ON leaving.replica_id = turned.id
+     WHERE replica.id = coalesce(turned.id, leaving.replica_id)
+), ended AS (
+    UPDATE scheduling_modelloadinfo model SET rolling_since = NULL, rolling_replicas = 0
+      FROM rolled WHERE model.model_name = rolled.model_name
+), noted AS (
     INSERT INTO scheduling_placementdecision
            (at, model_name, config_revision, cause, node_id, replica_index,
             summary, smallest_fix, verdicts)
-    SELECT %(now)s, model, '', cause, node, slot, summary, '', '[]'
-      FROM leaver JOIN gone USING (id)
+    SELECT %(now)s, model, '', cause, node, slot, summary, '', '[]' FROM leaving WHERE decided
 ), told AS (
     INSERT INTO nodes_clusterevent
            (at, kind, severity, node_id, subject, actor, reason, before,
             after, request_id, acknowledged_by)
-    SELECT %(now)s, 'replica.unload_decided', 'info', node, subject, %(by)s, reason,
-           '{"state": "loaded"}', jsonb_build_object('state', 'unloading', 'cause', cause),
+    SELECT %(now)s, CASE WHEN stops THEN 'replica.unload_decided' ELSE 'replica.retired' END,
+           'info', node, subject, %(by)s, reason,
+           CASE WHEN stops THEN '{"state": "loaded"}'::jsonb ELSE '{}' END,
+           CASE WHEN stops THEN jsonb_build_object('state', 'unloading', 'cause', cause)
+                ELSE jsonb_build_object('cause', cause) END,
            %(request)s, ''
-      FROM leaver JOIN gone USING (id)
+      FROM leaving
+     UNION ALL
+    SELECT %(now)s, 'model.rolled', 'info', NULL, model_name, %(by)s, '', '{}',
+           jsonb_build_object('config_revision', config_revision, 'since', rolling_since),
+           %(request)s, ''
+      FROM rolled
 )
-SELECT id FROM gone
+SELECT replica_id FROM leaving WHERE stops
 """
 
 # What a plan says of rules that cannot be kept, or can again, with a decision and an event where it
-# says something new. Only of rules that are as the plan saw them: an edit, or new capacity, ends a
-# pause, and must not be slept through because of a tick that had looked before.
+# says something new. Only of rules that are as the plan saw them: an edit ends a pause, and must
+# not be slept through because of a tick that had looked before.
 HUNGER = """
 WITH told AS (
     SELECT *
-      FROM unnest(%(models)s::text[], %(seen)s::text[],
+      FROM unnest(%(models)s::text[], %(seen)s::text[], %(capacities)s::bigint[],
                   %(sinces)s::timestamptz[], %(untils)s::timestamptz[], %(reasons)s::text[],
                   %(causes)s::text[], %(fixes)s::text[], %(verdicts)s::text[],
                   %(kinds)s::text[], %(severities)s::text[], %(sentences)s::text[],
                   %(befores)s::text[], %(afters)s::text[])
            WITH ORDINALITY
-           AS one (model, seen, since, until, reason, cause, fix, verdicts,
+           AS one (model, seen, capacity, since, until, reason, cause, fix, verdicts,
                    kind, severity, sentence, before, after, place)
 ), held AS MATERIALIZED (
     SELECT rule.id, told.place
@@ -179,7 +226,7 @@ WITH told AS (
 ), written AS (
     UPDATE scheduling_modelschedulingconfig rule
        SET unsatisfiable_since = told.since, unsatisfiable_until = told.until,
-           unsatisfiable_reason = told.reason
+           unsatisfiable_reason = told.reason, capacity_seen = told.capacity
       FROM held JOIN told USING (place)
      WHERE rule.id = held.id
 ), decided AS (
@@ -193,6 +240,12 @@ INSERT INTO nodes_clusterevent
 SELECT %(now)s, kind, severity, model, %(by)s, sentence, before::jsonb, after::jsonb,
        %(request)s, ''
   FROM told JOIN held USING (place) WHERE kind <> '' ORDER BY place
+"""
+
+# A counter that knows no transactions: everybody sees at once that it moved, and nobody waits.
+CAPACITY_CAME = """
+SELECT nextval('scheduling_capacity'),
+       EXISTS (SELECT FROM scheduling_modelschedulingconfig WHERE unsatisfiable_since IS NOT NULL)
 """
 
 # Nodes whose figure is not the sum of what jobs hold there, with that sum.

@@ -13,6 +13,8 @@ from scheduling.services import (
     observing,
     reaping,
     reconciling,
+    retention,
+    ringing,
     strays,
     tallying,
     unloading,
@@ -25,7 +27,13 @@ from scheduling.services.loading import Hands
 def reconcile() -> None:
     """Bring what runs closer to what should; a bell that finds somebody at it rings again."""
     if reconciling.tick(now=timezone.now()) is None:
-        reconcile.apply_async(countdown=1)
+        ringing.reconcile_later()
+
+
+@shared_task(name="scheduling.give_up", ignore_result=True)
+def give_up(loads: list[tuple[int, str]]) -> None:
+    """End loads that a plan has no use for."""
+    reconciling.give_up(loads, now=timezone.now())
 
 
 @shared_task(name="scheduling.send_out", ignore_result=True)
@@ -59,13 +67,26 @@ def stop_replica(replica_id: str) -> None:
 def reap_jobs() -> None:
     """Find what nobody works on any more, and ring for what is due."""
     reaping.reap(now=timezone.now())
+
+
+@shared_task(name="scheduling.tidy", ignore_result=True)
+def tidy() -> None:
+    """Shorten the record to what the operator wants kept."""
     tallying.forget_old(now=timezone.now())
+    retention.prune(now=timezone.now())
 
 
 @shared_task(name="scheduling.observe", ignore_result=True)
 def observe() -> None:
     """Ask workers what they really run."""
     observing.observe(gateway=NodeGateway(default_bus()), clock=timezone.now)
+
+
+@shared_task(name="scheduling.look_at_node", ignore_result=True)
+def look_at_node(node_id: str) -> None:
+    """Ask one worker what it really runs: somebody could not reach what it should run."""
+    gateway = NodeGateway(default_bus())
+    observing.observe(gateway=gateway, clock=timezone.now, only=UUID(node_id))
 
 
 @shared_task(name="scheduling.settle_stray", ignore_result=True)

@@ -50,7 +50,7 @@ class UnloadView(OperatorView):
     def post(self, request: Request, name: str) -> Response:
         asked = self.valid(UnloadIn)
         where = acting.node_called(asked["node"]).pk if asked["node"] else None
-        count = stopping.stop_all(
+        count = acting.unload(
             findable("name", name),
             by=self.actor,
             now=timezone.now(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from scheduling.planning.board import Board
-from scheduling.planning.plans import Cancel, Held, Place, Plan, Starved, Unload
+from scheduling.planning.plans import Cancel, Held, Place, Plan, Rolled, Starved, Unload
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import Knobs, ReplicaView
 from scheduling.states import Cause
@@ -26,7 +26,7 @@ class Draft:
     starved: list[Starved] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
-    rolled: list[str] = field(default_factory=list)
+    rolled: list[Rolled] = field(default_factory=list)
 
     def stop(
         self,

@@ -69,6 +69,14 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rolled:
+    """No old replica of that model is needed any more, as long as this is its revision."""
+
+    model: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starved:
     """A rule that cannot be kept: why, since when, and what would help."""
 
@@ -103,4 +111,4 @@ class Plan:
     starved: tuple[Starved, ...] = ()
     held: tuple[Held, ...] = ()
     recovered: tuple[str, ...] = ()  # models whose rule was starved and is kept again
-    rolled: tuple[str, ...] = ()  # models of which no old replica is needed any more
+    rolled: tuple[Rolled, ...] = ()

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from scheduling.planning import evicting, filling, filters, picking, swapping, trimming
 from scheduling.planning.drafts import Draft
 from scheduling.planning.filters import Kind
+from scheduling.planning.plans import Rolled
 from scheduling.planning.spots import Spot
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import ReplicaView
@@ -24,7 +25,8 @@ def turn(draft: Draft, standing: Standing) -> bool:
     """
     if not standing.old:
         if standing.model.rolling and len(standing.serving) >= standing.rule.min_replicas:
-            draft.rolled.append(standing.model.name)
+            model = standing.model
+            draft.rolled.append(Rolled(model=model.name, revision=model.revision))
         return False
     if standing.wish is None:
         return False  # fail closed: the old ones serve on

@@ -114,6 +114,7 @@ class RuleView:
     unsatisfiable_until: datetime | None = None
     unsatisfiable_reason: str = ""
     seen: str = ""  # which writing of the row this is: what follows from it is void after the next
+    capacity: int = 0  # how often capacity had changed when this was read
 
     @property
     def managed(self) -> bool:

@@ -1,6 +1,7 @@
 """An operator's hand: load one more, or move one."""
 
 from datetime import datetime
+from uuid import UUID
 
 from django.db.models import Q
 
@@ -9,7 +10,7 @@ from clustermgr.lib.text import uuid_in
 from nodes.models import BackendNode, NodeModel
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob
-from scheduling.services import defining, placing
+from scheduling.services import defining, placing, stopping
 from scheduling.states import Cause
 
 
@@ -28,6 +29,22 @@ def load(model_name: str, *, by: str, now: datetime, node: str = "") -> LoadJob:
     name = defining.find(model_name).model_name
     where = node_called(node.strip()) if node.strip() else None
     return placing.place(name, cause=Cause.OPERATOR, by=by, now=now, node=where)
+
+
+def unload(
+    model_name: str,
+    *,
+    by: str,
+    now: datetime,
+    node: UUID | None,
+    index: int | None,
+    force: bool,
+) -> int:
+    """Unload a model, everywhere or in one place; says how many. A name that means none is told."""
+    count = stopping.stop_all(model_name, by=by, now=now, node=node, index=index, force=force)
+    if not count and not NodeModel.objects.filter(model_name=model_name).exists():
+        defining.find(model_name)
+    return count
 
 
 def move(replica: NodeModel, *, to: str, by: str, now: datetime) -> LoadJob:

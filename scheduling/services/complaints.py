@@ -12,7 +12,7 @@ from clustermgr.lib.queue import after_commit
 from nodes.models import NodeModel
 from nodes.services import events
 from nodes.states import ReplicaState, Severity
-from scheduling.services import leasing, unloading
+from scheduling.services import leasing, ringing, unloading
 
 
 class Complaint(TextChoices):
@@ -78,7 +78,7 @@ def _stop(replica: NodeModel, *, now: datetime) -> str:
     if not serving.update(**stopping, **unloading.FRESH):
         return ""
     after_commit("scheduling.stop_replica", str(replica.pk))
-    after_commit("scheduling.reconcile")
+    ringing.reconcile_soon()
     return "is being stopped"
 
 
@@ -91,5 +91,6 @@ def _rest(replica: NodeModel, complaint: Complaint, *, now: datetime) -> str:
     pause = rest(ejections, first=RESTS[complaint])
     NodeModel.objects.filter(pk=replica.pk).update(ejected_until=now + pause, ejections=ejections)
     if complaint == Complaint.UNREACHABLE:
-        after_commit("scheduling.observe")  # its worker knows whether the process is still there
+        # Its worker knows whether the process is still there; no other need be asked
+        after_commit("scheduling.look_at_node", str(replica.node_id))
     return f"rests for {pause.total_seconds():.0f} s"

@@ -6,15 +6,13 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
-from django.db.models import Case, Value, When
+from django.db import connection
 
 from clustermgr.lib.context import request_id
 from clustermgr.lib.text import sentence
 from nodes.services import events
 from nodes.states import Severity
 from scheduling import statements
-from scheduling.models import ModelSchedulingConfig
 from scheduling.planning.plans import Plan, Starved
 from scheduling.planning.views import ClusterView, RuleView
 
@@ -25,6 +23,7 @@ class _Told:
 
     models: str
     seen: str
+    capacities: int
     sinces: datetime | None = None
     untils: datetime | None = None
     reasons: str = ""
@@ -51,20 +50,17 @@ def note(plan: Plan, *, view: ClusterView, now: datetime) -> None:
         cursor.execute(statements.HUNGER, {**values, **common})
 
 
-@transaction.atomic
-def try_again(*, now: datetime) -> int:
-    """End every pause: something new may fit. How many rules starve.
+def capacity_came() -> bool:
+    """End every pause: something new may fit. Whether any rule starves.
 
-    When it began stays known, and that it was told: a pause that is over is not none. Every row
-    is written, so that a tick that has looked already does not begin another pause.
+    Call it after the commit. A thousand nodes may come together, so no rule is written: a pause
+    remembers which capacity it was begun for, and one that a tick begins after a look from before
+    this is over as well.
     """
-    starving = ModelSchedulingConfig.objects.filter(unsatisfiable_since__isnull=False)
-    held = starving.order_by("pk").select_for_update(no_key=True).values_list("pk", flat=True)
-    ids = list(held)  # in the order of everybody: two who end pauses wait instead of deadlocking
-    if not ids:
-        return 0
-    over = Case(When(unsatisfiable_until__gt=now, then=Value(now)), default="unsatisfiable_until")
-    return ModelSchedulingConfig.objects.filter(pk__in=ids).update(unsatisfiable_until=over)
+    with connection.cursor() as cursor:
+        cursor.execute(statements.CAPACITY_CAME)
+        _, starving = cursor.fetchone()
+    return bool(starving)
 
 
 def _starving(starved: Iterable[Starved], rules: Mapping[str, RuleView]) -> Iterator[_Told]:
@@ -76,6 +72,7 @@ def _starving(starved: Iterable[Starved], rules: Mapping[str, RuleView]) -> Iter
         yield _Told(
             models=one.model,
             seen=rule.seen,
+            capacities=rule.capacity,
             sinces=one.since,
             untils=one.until,
             reasons=one.reason,
@@ -107,6 +104,7 @@ def _recovered(names: Iterable[str], rules: Mapping[str, RuleView]) -> Iterator[
         yield _Told(
             models=name,
             seen=rule.seen,
+            capacities=rule.capacity,
             kinds="rule.recovered" if heard else "",
             befores=json.dumps({"reason": rule.unsatisfiable_reason}),
         )

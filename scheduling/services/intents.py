@@ -1,6 +1,7 @@
 """Writes a plan down: one statement for what comes, one for what goes, one doorbell after commit.
 
-The caller holds the lock and the transaction. Nothing here asks a node.
+The caller holds the lock and the transaction, and says what comes before what goes: nodes are
+locked before replicas. Nothing here asks a node.
 """
 
 import json
@@ -13,12 +14,9 @@ from django.db import connection
 
 from clustermgr.lib.context import request_id
 from clustermgr.lib.queue import after_commit
-from nodes.models import ClusterEvent, NodeModel
-from nodes.services import events
-from nodes.states import ReplicaState
 from scheduling import statements
-from scheduling.models import PlacementDecision
-from scheduling.planning.plans import Place, Unload
+from scheduling.planning.plans import Place, Rolled, Unload
+from scheduling.states import Cause
 
 SUBJECT = 255
 
@@ -43,6 +41,7 @@ def load(places: Sequence[Place], *, by: str, now: datetime) -> list[int]:
         "summaries": [place.summary for place in places],
         "verdicts": [json.dumps([one.as_json() for one in place.verdicts]) for place in places],
         "subjects": [_subject(place) for place in places],
+        "pressed": [place.model for place in places if place.cause == Cause.PRESSURE],
     }
     jobs: list[int] = _written(statements.OPEN_JOBS, values, by=by, now=now)
     if jobs:
@@ -50,12 +49,27 @@ def load(places: Sequence[Place], *, by: str, now: datetime) -> list[int]:
     return jobs
 
 
-def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
-    """Begin to stop those that still serve nobody; the replicas' ids."""
-    if not leavers:
+def let_go(
+    stop: Sequence[Unload],
+    *,
+    retire: Sequence[Unload] = (),
+    rolled: Sequence[Rolled] = (),
+    by: str,
+    now: datetime,
+) -> list[UUID]:
+    """Begin to stop those that still serve nobody; their ids.
+
+    `retire`: send nothing new to these; the next ticks stop them once they are idle. `rolled`: the
+    new revision stands in for the old one, of which nothing serves any more.
+    """
+    leavers = [*stop, *retire]
+    if not leavers and not rolled:
         return []
     values: dict[str, Any] = {
         "ids": [one.replica for one in leavers],
+        "stops": [True] * len(stop) + [False] * len(retire),
+        # Whoever goes before its replacement has come is worth a decision, though it is busy yet
+        "decided": [True] * len(stop) + [one.gap for one in retire],
         "models": [one.model for one in leavers],
         "nodes": [one.node for one in leavers],
         "slots": [one.index for one in leavers],
@@ -63,51 +77,13 @@ def unload(leavers: Sequence[Unload], *, by: str, now: datetime) -> list[UUID]:
         "causes": [one.cause.value for one in leavers],
         "reasons": [one.reason for one in leavers],
         "summaries": [f"{_subject(one)} leaves. {one.reason}" for one in leavers],
+        "rolled": [one.model for one in rolled],
+        "revisions": [one.revision for one in rolled],
     }
     gone: list[UUID] = _written(statements.LET_GO, values, by=by, now=now)
     if gone:
         _send_out()
     return gone
-
-
-def retire(leavers: Sequence[Unload], *, by: str, now: datetime) -> None:
-    """Send nothing new to these; the next ticks stop them once they are idle."""
-    if not leavers:
-        return
-    loaded = NodeModel.objects.filter(
-        pk__in=[one.replica for one in leavers], state=ReplicaState.LOADED, outdated_at=None
-    )
-    held = loaded.order_by("pk").select_for_update(no_key=True, skip_locked=True)
-    ids = set(held.values_list("pk", flat=True))
-    NodeModel.objects.filter(pk__in=ids).update(outdated_at=now, updated_at=now)
-    gone = [one for one in leavers if one.replica in ids]
-    PlacementDecision.objects.bulk_create(_gap(one, now=now) for one in gone if one.gap)
-    events.record_all(_retiring(one, by=by, now=now) for one in gone)
-
-
-def _gap(one: Unload, *, now: datetime) -> PlacementDecision:
-    """Whoever goes before its replacement has come is worth a decision, though it is busy yet."""
-    return PlacementDecision(
-        at=now,
-        model_name=one.model,
-        cause=one.cause,
-        node_id=one.node,
-        replica_index=one.index,
-        summary=f"{_subject(one)} leaves. {one.reason}",
-    )
-
-
-def _retiring(one: Unload, *, by: str, now: datetime) -> ClusterEvent:
-    event = events.build(
-        "replica.retired",
-        actor=by,
-        now=now,
-        subject=_subject(one),
-        reason=one.reason,
-        after={"cause": one.cause},
-    )
-    event.node_id = one.node
-    return event
 
 
 def _written(statement: str, values: dict[str, Any], *, by: str, now: datetime) -> list[Any]:

@@ -35,16 +35,19 @@ MISSES_AT_MOST = 3  # not listed, whatever its counter says; or gone without an 
 Key = tuple[str, int]
 
 
-def observe(*, gateway: NodeGateway, clock: Callable[[], datetime]) -> None:
-    """Ask every node at once, and settle what all of them told.
+def observe(
+    *, gateway: NodeGateway, clock: Callable[[], datetime], only: UUID | None = None
+) -> None:
+    """Ask every node at once, or `only` that one, and settle what all of them told.
 
     A quiet fleet costs three statements, and whatever is told a few more, never one per node.
     """
-    nodes = list(BackendNode.objects.approved().backends().online().select_related("join_token"))
+    online = BackendNode.objects.approved().backends().online().select_related("join_token")
+    nodes = list(online if only is None else online.filter(pk=only))
     asked_at = clock()
     connection.close()
     answers = gateway.running_models_of([node.pk for node in nodes])
-    rows = _rows_by_node()
+    rows = _rows_by_node(only)
     told = {node.pk: answer for node in nodes if isinstance(answer := answers[node.pk], tuple)}
     settle(told, rows=rows, asked_at=asked_at)
     strays.note(told, owned=_slots(rows), asked_at=asked_at)
@@ -76,9 +79,10 @@ def _keys(running: Sequence[RunningModel]) -> set[Key]:
     return {(process.model_id, process.replica_index) for process in running}
 
 
-def _rows_by_node() -> dict[UUID, list[NodeModel]]:
+def _rows_by_node(only: UUID | None) -> dict[UUID, list[NodeModel]]:
+    there = NodeModel.objects.defer("model_options")
     rows: dict[UUID, list[NodeModel]] = defaultdict(list)
-    for row in NodeModel.objects.defer("model_options"):
+    for row in there if only is None else there.filter(node=only):
         rows[row.node_id].append(row)
     return rows
 

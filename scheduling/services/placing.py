@@ -128,8 +128,8 @@ def _decide(model_name: str, want: _Asked, *, by: str, now: datetime) -> _Result
         node=want.node.pk if want.node else None,
         replaces=want.replaces.pk if want.replaces else None,
     )
-    intents.unload(draft.unload, by=by, now=now)
     jobs = intents.load(draft.place, by=by, now=now)
+    intents.let_go(draft.unload, by=by, now=now)
     job = LoadJob.objects.get(pk=jobs[0]) if jobs else None
     refusal = _refusal(outcome)
     if outcome.kind == Refusal.FAILING and refusal and standing.model.retry_at:

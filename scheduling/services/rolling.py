@@ -1,15 +1,14 @@
 """How an edit reaches the replicas that run: at once, or one after the other while they serve."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Q
 
 from clustermgr.lib.errors import InvalidInput
 from nodes.labelling import shown
-from nodes.models import ClusterEvent, NodeModel
+from nodes.models import NodeModel
 from nodes.querysets import NodeModelQuerySet
-from nodes.services import events
 from nodes.states import ReplicaState
 from scheduling.models import ModelLoadInfo
 from scheduling.states import Cutover
@@ -48,24 +47,6 @@ def cut_over(model: ModelLoadInfo, *, cutover: Cutover, now: datetime) -> None:
     _write(model, since=None, goal=0)
 
 
-def finish(names: Sequence[str], *, now: datetime) -> None:
-    """The new revision stands in for the old one: what is left of that serves no more."""
-    if not names:
-        return
-    rolling = ModelLoadInfo.objects.filter(pk__in=names, rolling_since__isnull=False)
-    models = list(rolling.order_by("pk").select_for_update(no_key=True))
-    ours = ModelLoadInfo.objects.filter(pk__in=[model.pk for model in models])
-    rows = NodeModel.objects.filter(model_name__in=ours)
-    rows.locked()
-    revision = Subquery(ours.filter(pk=OuterRef("model_name")).values("config_revision"))
-    current = rows.filter(config_revision=revision, outdated_at__isnull=False)
-    current.update(outdated_at=None, updated_at=now)
-    others = rows.filter(outdated_at=None).exclude(config_revision=revision)
-    others.update(outdated_at=now, updated_at=now)
-    events.record_all([_told(model, now=now) for model in models])
-    ours.update(rolling_since=None, rolling_replicas=0)
-
-
 def to_replace(name: str) -> int:
     """How many replicas of an older revision still have to be replaced."""
     rows = NodeModel.objects.filter(model_name=name).exclude(state=ReplicaState.UNLOADING)
@@ -84,13 +65,3 @@ def _write(model: ModelLoadInfo, *, since: datetime | None, goal: int) -> None:
     if (model.rolling_since, model.rolling_replicas) != (since, goal):
         model.rolling_since, model.rolling_replicas = since, goal
         model.save(update_fields=["rolling_since", "rolling_replicas"])
-
-
-def _told(model: ModelLoadInfo, *, now: datetime) -> ClusterEvent:
-    return events.build(
-        "model.rolled",
-        actor=events.SYSTEM,
-        now=now,
-        subject=model.model_name,
-        after={"config_revision": model.config_revision, "since": model.rolling_since},
-    )

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Sum
-from django.db.models.functions import Collate
 
 from clustermgr.lib.rounds import Rounds
 from scheduling import statements
@@ -129,17 +128,7 @@ def totals(
     }
 
 
-@transaction.atomic
-def relieve(models: Iterable[str]) -> None:
-    """What pressed these models was answered by one more replica."""
-    pressed = RouteTally.objects.filter(model_name__in=models, pressed_at__isnull=False)
-    # In the order in which they are written, which is Python's, or tick and web would deadlock
-    ordered = pressed.order_by(Collate("model_name", "C"), "minute", "shadow")
-    ids = list(ordered.select_for_update(no_key=True).values_list("pk", flat=True))
-    RouteTally.objects.filter(pk__in=ids).update(pressed_at=None)
-
-
 def forget_old(*, now: datetime) -> int:
-    """Drop what nobody looks at any more; the reaping tick calls it."""
+    """Drop what nobody looks at any more; the tidy tick calls it."""
     rows, _ = RouteTally.objects.filter(minute__lt=now - KEPT).delete()
     return rows

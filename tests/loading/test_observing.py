@@ -15,7 +15,7 @@ from nodes.wire import Gallery
 from scheduling.models import LoadJob, ModelLoadInfo, StrayProcess
 from scheduling.services import observing, strays
 from tests.contract_worker.ours import until
-from tests.factories import make_replica
+from tests.factories import make_node, make_replica
 from tests.loading.conftest import Stage
 
 
@@ -74,6 +74,19 @@ def test_a_killed_backend_whose_port_refuses_is_forgotten_at_the_first_look(
     look(stage, seconds=10)
     assert not NodeModel.objects.exists()
     assert stage.rung("scheduling.reconcile") == [[]]
+
+
+def test_a_look_at_one_node_asks_no_other(stage: Stage) -> None:
+    stage.loaded()
+    kill_backends(stage)
+    now = stage.clock()
+    elsewhere = make_replica(
+        make_node("elsewhere"), address="127.0.0.1:1", suspect_since=now, updated_at=now
+    )
+    stage.clock.passes(seconds=10)
+    observing.observe(gateway=stage.gateway, clock=stage.clock, only=stage.node.pk)
+    assert list(NodeModel.objects.all()) == [elsewhere]
+    assert NodeModel.objects.get().misses == 0
 
 
 def test_one_that_is_not_listed_but_whose_port_is_taken_is_missed_twice(stage: Stage) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from nodes.states import ReplicaState
-from scheduling.planning.plans import Plan
+from scheduling.planning.plans import Plan, Rolled
 from scheduling.planning.views import ModelView, ReplicaView, RuleView
 from scheduling.states import Cause
 from tests.planning.made import GIB, NOW, cluster, job, model, node, plan, replica, wanted
@@ -150,5 +150,5 @@ def test_a_spread_is_replaced_node_by_node(slots: int) -> None:
 def test_it_is_over_when_no_old_one_is_left() -> None:
     rows = [replica(node("a"), revision=NEW), replica(node("b"), revision=NEW)]
     done = plan(cluster(node("a"), node("b"), models=[edited()], replicas=rows))
-    assert done.rolled == ("llama",)
+    assert done.rolled == (Rolled(model="llama", revision=NEW),)
     assert (done.place, gone(done)) == ((), set())

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from nodes.models import BackendNode, NodeModel
-from nodes.services import draining, labels, lifecycle
+from nodes.services import announce, draining, labels, lifecycle
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob, ModelSchedulingConfig
 from scheduling.services import jobs, policies, reconciling
@@ -111,6 +111,33 @@ def test_capacity_that_comes_under_the_eyes_of_a_tick_is_used_by_the_next(
 
     with meanwhile(label, after=after):
         reconciling.tick(now=SOON)
+    reconciling.tick(now=SOON + timedelta(seconds=1))
+    assert LoadJob.objects.count() == 1
+
+
+def test_a_thousand_changes_of_capacity_are_one_bell_and_end_a_pause_that_began_meanwhile(
+    queued: list[tuple[Any, ...]],
+) -> None:
+    node = starving(told=True)
+
+    def change() -> None:
+        labels.replace_admin(node, {"tier": "fast"}, by="ada", now=SOON)
+        with ThreadPoolExecutor(8) as crowd:
+            for one in [crowd.submit(tell, 125) for _ in range(8)]:
+                one.result()
+
+    def tell(times: int) -> None:
+        for _ in range(times):
+            announce.capacity_changed(node.pk)
+        connection.close()
+
+    queued.clear()
+    with meanwhile(change, after=LOOKING[-1]):
+        reconciling.tick(now=SOON)
+    rule = ModelSchedulingConfig.objects.get()
+    assert rule.unsatisfiable_until is not None
+    assert rule.unsatisfiable_until > SOON
+    assert queued == [("scheduling.reconcile",)]
     reconciling.tick(now=SOON + timedelta(seconds=1))
     assert LoadJob.objects.count() == 1
 

@@ -11,7 +11,13 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import labels, lifecycle
 from nodes.states import ReplicaState
-from scheduling.models import LoadJob, ModelSchedulingConfig, PlacementDecision, RouteTally
+from scheduling.models import (
+    LoadJob,
+    ModelLoadInfo,
+    ModelSchedulingConfig,
+    PlacementDecision,
+    RouteTally,
+)
 from scheduling.services import reaping, reconciling
 from scheduling.states import Cause
 from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica, make_rule
@@ -87,29 +93,79 @@ def test_a_quiet_tick_takes_five_statements_however_large_the_cluster() -> None:
     assert _statements() == 5
 
 
-def test_a_tick_that_places_unloads_and_starves_takes_eight_statements_however_much_it_does() -> (
-    None
-):
-    assert [_statements_for(number) for number in (2, 9)] == [8, 8]
-
-
-def _statements_for(number: int) -> int:
-    make_model(f"m{number}", vram_bytes=GIB)
-    make_rule(f"m{number}", min_replicas=number)
-    long_ago = NOW - timedelta(hours=1)
+@pytest.mark.parametrize("number", [2, 9])
+def test_a_tick_that_does_everything_at_once_takes_eight_statements_however_much_it_does(
+    number: int,
+) -> None:
     for each in range(number):
-        node = make_node(f"n{number}-{each}", **vram())
-        make_replica(node, f"idle{number}", config_revision="r1", last_used=long_ago)
-        make_model(f"starving{number}-{each}")
-        make_rule(f"starving{number}-{each}", min_replicas=1, selector="no=where")
-    make_model(f"idle{number}")
-    make_rule(f"idle{number}", max_replicas=number)
-    seen = _statements()
-    assert LoadJob.objects.filter(model_name=f"m{number}").count() == number
-    idle = NodeModel.objects.filter(model_name=f"idle{number}")
-    assert {row.state for row in idle} == {ReplicaState.UNLOADING}
-    assert PlacementDecision.objects.filter(model_name__startswith=f"starving{number}").count()
-    return seen
+        node = make_node(f"gpu-{each}", **vram())
+        _place_and_relieve(f"pressed-{each}", node)
+        _stop(f"idle-{each}", node)
+        _retire(f"busy-{each}", node)
+        _end_rolling(f"rolled-{each}", node)
+        _starve(f"starving-{each}")
+        _recover(f"recovering-{each}", node)
+        _cancel(f"lowered-{each}", node)
+    with CaptureQueriesContext(connection) as seen:
+        plan = reconciling.tick(now=NOW)
+    assert plan
+    done = (plan.unload, plan.retire, plan.rolled, plan.starved, plan.recovered, plan.cancel)
+    assert [len(some) for some in done] == [number] * len(done)
+    assert sum(one.cause == Cause.PRESSURE for one in plan.place) == number
+    assert sum(not query["sql"].startswith(("SAVEPOINT", "RELEASE")) for query in seen) == 8
+    told = set(ClusterEvent.objects.values_list("kind", flat=True))
+    assert {"replica.load_decided", "replica.unload_decided", "replica.retired"} <= told
+    assert not RouteTally.objects.exclude(pressed_at=None).exists()
+    rolling = ModelLoadInfo.objects.exclude(rolling_since=None)
+    assert not rolling.filter(model_name__startswith="rolled").exists()
+
+
+def _place_and_relieve(name: str, node: BackendNode) -> None:
+    make_model(name)
+    make_rule(name, min_replicas=1, max_replicas=2)
+    make_replica(node, name, config_revision="r1")
+    tally = {"picks": 1, "pressure": 1, "pressed_at": NOW}
+    RouteTally.objects.create(model_name=name, minute=NOW, **tally)
+
+
+def _stop(name: str, node: BackendNode) -> None:
+    make_model(name)
+    make_rule(name, max_replicas=1)
+    make_replica(node, name, config_revision="r1", last_used=NOW - timedelta(hours=1))
+
+
+def _retire(name: str, node: BackendNode) -> None:
+    make_model(name, config_revision="r2", rolling_since=NOW, rolling_replicas=1)
+    make_rule(name, min_replicas=1, max_replicas=2)
+    make_replica(node, name, config_revision="r1", in_flight=1)
+    make_replica(node, name, 1, config_revision="r2")
+
+
+def _end_rolling(name: str, node: BackendNode) -> None:
+    make_model(name, config_revision="r2", rolling_since=NOW, rolling_replicas=1)
+    make_rule(name, min_replicas=1, max_replicas=1)
+    make_replica(node, name, config_revision="r2")
+
+
+def _starve(name: str) -> None:
+    make_model(name)
+    make_rule(name, min_replicas=1, selector="no=where")
+
+
+def _recover(name: str, node: BackendNode) -> None:
+    make_model(name)
+    make_rule(name, min_replicas=1, unsatisfiable_since=NOW, unsatisfiable_reason="No room.")
+    make_replica(node, name, config_revision="r1")
+
+
+def _cancel(name: str, node: BackendNode) -> None:
+    make_model(name)
+    make_rule(name, max_replicas=1)
+    for index in range(2):
+        row = make_replica(
+            node, name, index, config_revision="r1", state=ReplicaState.STAGING, address=""
+        )
+        make_job(node, name, replica=row, replica_index=index)
 
 
 def _statements() -> int:
@@ -224,7 +280,9 @@ def test_memory_of_a_load_under_way_is_not_given_again() -> None:
     assert plan.starved[0].smallest_fix == "free 6.0 GiB VRAM on gpu-1"
 
 
-def test_a_lowered_maximum_gives_up_the_youngest_loads() -> None:
+def test_a_lowered_maximum_gives_up_the_youngest_loads(
+    queued: list[tuple[Any, ...]], django_capture_on_commit_callbacks: Commit
+) -> None:
     make_model(vram_bytes=2 * GIB)
     make_rule(min_replicas=3)
     for number in range(3):
@@ -232,8 +290,12 @@ def test_a_lowered_maximum_gives_up_the_youngest_loads() -> None:
     reconciling.tick(now=NOW)
     first = LoadJob.objects.order_by("pk")[0]
     ModelSchedulingConfig.objects.update(min_replicas=0, max_replicas=1)
-    plan = reconciling.tick(now=NOW)
-    assert plan
+    queued.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        reconciling.tick(now=NOW)
+    [(task, loads)] = queued
+    assert task == "scheduling.give_up"
+    reconciling.give_up(loads, now=NOW)
     assert [job.pk for job in LoadJob.objects.active()] == [first.pk]
     assert NodeModel.objects.count() == 1
     event = ClusterEvent.objects.filter(kind="replica.load_cancelled").first()

@@ -65,11 +65,18 @@ class World(RuleBasedStateMachine):
         assert plan is not None
         for name in {one.model for one in plan.place}:
             self._within_maximum(name)
-        for name in SIZES:
-            self._nothing_loads_above_maximum(name)
+        if not bell_is_lost:
+            self._give_up()
         if ("scheduling.send_out",) in self.queued:
             self.ring()
         return plan
+
+    def _give_up(self) -> None:
+        """What the bell of a plan does that has no use for some loads."""
+        for loads in [args[0] for name, *args in self.queued if name == "scheduling.give_up"]:
+            reconciling.give_up(loads, now=self.now)
+        for name in SIZES:
+            self._nothing_loads_above_maximum(name)
 
     def ring(self) -> None:
         """What the bell of a plan, and every round of the reaper, does."""
@@ -156,7 +163,7 @@ class World(RuleBasedStateMachine):
         )
         NodeModel.objects.update(in_flight=0)
         ModelSchedulingConfig.objects.update(selector="")  # one node alone may be too small
-        hunger.try_again(now=self.now)
+        hunger.capacity_came()
         self.now += timedelta(seconds=30)
 
     def _converges(self) -> None:

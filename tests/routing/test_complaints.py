@@ -61,6 +61,17 @@ def test_a_replica_that_is_not_reached_rests_longer_each_time(queued: list[Any])
     assert replica.state == ReplicaState.LOADED
 
 
+def test_only_the_worker_of_a_replica_that_is_not_reached_is_asked_what_it_runs(
+    queued: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    replica = make_replica(make_node("a"))
+    make_replica(make_node("b"))
+    with django_capture_on_commit_callbacks(execute=True):
+        complain(replica, Complaint.UNREACHABLE)
+        complain(replica, Complaint.UNREACHABLE)
+    assert queued == [("scheduling.look_at_node", str(replica.node_id))]
+
+
 def test_a_replica_that_behaved_for_a_while_is_forgiven() -> None:
     replica = make_replica(make_node(), ejected_until=NOW, ejections=6)
     complain(replica, Complaint.UNREACHABLE, now=NOW + timedelta(minutes=6))

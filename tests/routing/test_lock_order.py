@@ -13,11 +13,13 @@ from nodes.backendrpc import Health
 from nodes.models import BackendNode, NodeModel
 from nodes.services import replicas
 from scheduling.definitions import Definition
-from scheduling.models import RouteTally
-from scheduling.services import defining, leasing, observing, tallying
+from scheduling.models import ModelLoadInfo, RouteTally
+from scheduling.planning.plans import Place, Rolled, Unload
+from scheduling.services import defining, intents, leasing, observing
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.services.tallying import Counts, Tallies
-from tests.factories import NOW, make_node, make_replica
+from scheduling.states import Cause
+from tests.factories import NOW, make_model, make_node, make_replica
 from tests.routing.test_leases import ask
 from tests.services import until
 
@@ -41,6 +43,24 @@ def confirm() -> None:
 
 def miss() -> None:
     observing.note({Health.ALIVE: [], Health.BUSY: [], Health.GONE: [SECOND, FIRST]}, now=NOW)
+
+
+@transaction.atomic
+def roll() -> None:
+    """A tick that ends a rolling edit, which changes one, and retires another besides."""
+    model = ModelLoadInfo.objects.get()
+    node = BackendNode.objects.get()
+    leaver = Unload(
+        replica=SECOND,
+        model="llama",
+        node=node.pk,
+        node_name=node.name,
+        index=0,
+        cause=Cause.REPLACE,
+        reason="",
+    )
+    over = Rolled(model="llama", revision=model.config_revision)
+    intents.let_go((), retire=[leaver], rolled=[over], by="tests", now=NOW)
 
 
 @transaction.atomic  # not in the fast lane, which would try again and hide a deadlock
@@ -88,7 +108,7 @@ def waiting(least: int) -> bool:
         return bool(cursor.fetchone()[0] >= least)
 
 
-@pytest.mark.parametrize("change", [edit, resume, confirm, miss])
+@pytest.mark.parametrize("change", [edit, resume, confirm, miss, roll])
 def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests_do(
     change: Callable[[], None],
 ) -> None:
@@ -100,17 +120,43 @@ def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests
     leases = [lease.id for lease in taken if lease is not None]
     if change is resume:
         NodeModel.objects.update(withdrawn_at=NOW)
+    if change is roll:
+        ModelLoadInfo.objects.update(rolling_since=NOW, rolling_replicas=1)
+        NodeModel.objects.filter(pk=FIRST).update(config_revision="before")
     in_a_line(NodeModel.objects.filter(pk=FIRST), partial(release, leases), change)
     assert set(NodeModel.objects.values_list("in_flight", flat=True)) == {0}
 
 
+def relieve() -> None:
+    """A tick that answers pressure on two models."""
+    node = BackendNode.objects.get()
+    places = [
+        Place(
+            model=name,
+            revision="r1",
+            node=node.pk,
+            node_name=node.name,
+            index=0,
+            cause=Cause.PRESSURE,
+            vram=0,
+            summary="",
+        )
+        for name in "ab"
+    ]
+    with transaction.atomic():
+        intents.load(places, by="tests", now=NOW)
+
+
 def test_relief_and_what_was_counted_meanwhile_touch_tallies_in_one_order() -> None:
+    make_node()
     for name in "ba":  # the other way round again
+        make_model(name)
         RouteTally.objects.create(model_name=name, minute=NOW, picks=1, pressure=1, pressed_at=NOW)
     tallies = Tallies()
     for name in "ab":
         counts = Counts(picks=1, pressure=1, pressed_at=NOW)
         tallies.add(name, counts, shadow=False, now=NOW)
     held = RouteTally.objects.filter(model_name="a")
-    in_a_line(held, tallies.flush, partial(tallying.relieve, ["a", "b"]))
+    in_a_line(held, tallies.flush, relieve)
     assert {row.picks for row in RouteTally.objects.all()} == {2}
+    assert not RouteTally.objects.exclude(pressed_at=None).exists()

@@ -52,6 +52,18 @@ def test_replicas_are_unloaded_and_loads_given_up(root: Caller) -> None:
     assert busy.state == ReplicaState.UNLOADING
 
 
+def test_nothing_to_unload_is_no_error_but_a_name_that_nobody_knows_is(root: Caller) -> None:
+    refused = root.post(f"{MODEL}/unload", {})
+    assert (refused.status_code, read(refused)["code"]) == (404, "not_found")
+    assert read(refused)["detail"] == "There is no model llama."
+    gone = make_replica(make_node(), state=ReplicaState.UNLOADING)  # of a model that was deleted
+    assert root.post(f"{MODEL}/unload", {}).status_code == 202
+    gone.delete()
+    make_model()
+    reply = root.post(f"{MODEL}/unload", {})
+    assert (reply.status_code, read(reply)["count"]) == (202, 0)
+
+
 @pytest.mark.parametrize(
     ("verb", "message"), [("unload", "model unloaded"), ("delete", "model deleted from node")]
 )
