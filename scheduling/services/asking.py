@@ -91,19 +91,24 @@ def why(model_name: str, *, now: datetime) -> Why:
 
 def what_if(supposed: Changes, *, now: datetime) -> Plan:
     """What one tick would decide if the cluster were so."""
-    view = changes.supposed(snapshot.take(now=now), supposed, now=now)
+    view = changes.supposed(_now(supposed, now=now), supposed, now=now)
     return deciding.plan(view, now=now, knobs=knobs(settings.CLUSTER))
 
 
 def compare(supposed: Changes, *, now: datetime) -> Compared:
     """What one tick would decide if the cluster were so, beside what it decides as it is."""
-    view, turns = snapshot.take(now=now), knobs(settings.CLUSTER)
+    view, turns = _now(supposed, now=now), knobs(settings.CLUSTER)
     other = changes.supposed(view, supposed, now=now)
     return Compared(
         plan=deciding.plan(other, now=now, knobs=turns),
         anyway=deciding.plan(changes.eager(view), now=now, knobs=turns),
         leaving=_leaving(view, {*supposed.drain, *supposed.remove}),
     )
+
+
+def _now(supposed: Changes, *, now: datetime) -> ClusterView:
+    """The cluster as it is, and who could run what is supposed."""
+    return snapshot.take(now=now, backends={one.backend for one in supposed.models if one.backend})
 
 
 def _leaving(view: ClusterView, names: Collection[str]) -> tuple[Leaving, ...]:
