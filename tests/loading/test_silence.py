@@ -160,6 +160,19 @@ def test_a_refusal_that_no_row_could_hold_still_ends_the_load(
     assert ModelLoadInfo.objects.get().failures == 1
 
 
+def test_all_that_a_backend_printed_is_the_jobs_and_a_sentence_of_it_the_models(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands
+) -> None:
+    printed = "\n".join(["Traceback:", *(f"  frame {number}" for number in range(500)), "no room"])
+    with _backend(pb.Result(success=False, message=printed)) as (address, _):
+        worker.answers(subjects.INSTALL, InstallReply(success=True, address=address).encode())
+        worker.answers(subjects.STOP_MODEL, stops())
+        loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert len(job.last_error) == 4000
+    assert ModelLoadInfo.objects.get().last_error == "Traceback: no room"
+
+
 @contextmanager
 def _backend(answer: pb.Result) -> Iterator[tuple[str, list[str]]]:
     """Somebody who listens, gives one answer to every load, and notes what it was asked for."""
