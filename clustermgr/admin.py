@@ -34,6 +34,16 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
     pass
 
 
+class ApiTokenForm(forms.ModelForm):
+    by: User
+
+    def clean_user(self) -> User:
+        user: User = self.cleaned_data["user"] or self.by
+        if not tokens.may_issue(self.by, user):
+            raise forms.ValidationError(f"{user} may do things that you may not.")
+        return user
+
+
 @admin.register(ApiToken)
 class ApiTokenAdmin(ConsoleAdmin):
     """Tokens are made here, shown once, and revoked here; never edited."""
@@ -41,7 +51,8 @@ class ApiTokenAdmin(ConsoleAdmin):
     list_display = ["name", "prefix", "user", "state", "created_at", "last_used_at", "expires_at"]
     list_select_related = ["user"]
     search_fields = ["name", "prefix", "user__username"]
-    fields = ["name", "expires_at"]
+    form = ApiTokenForm
+    fields = ["name", "user", "expires_at"]
     actions_detail = ["revoke"]
     verbs = {"revoke": "clustermgr.change_apitoken"}
 
@@ -57,7 +68,20 @@ class ApiTokenAdmin(ConsoleAdmin):
         return request.user.has_perm("clustermgr.add_apitoken")
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> list[str]:
-        return ["name", "expires_at"] if obj else []
+        return self.fields if obj else []
+
+    def get_form(self, request: HttpRequest, obj: ApiToken | None = None, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, **kwargs)
+        form.by = request.user
+        return form
+
+    def formfield_for_foreignkey(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> forms.ModelChoiceField | None:
+        people = User.objects.filter(is_active=True).order_by("username")
+        words = "Whose it is: it opens what they may do. A program gets a user of its own."
+        kwargs |= {"queryset": people, "required": False, "empty_label": "Yourself"}
+        return super().formfield_for_foreignkey(db_field, request, help_text=words, **kwargs)
 
     def save_model(
         self, request: HttpRequest, obj: ApiToken, form: forms.Form, change: Any
@@ -65,7 +89,7 @@ class ApiTokenAdmin(ConsoleAdmin):
         if change:
             return
         issued, secret = tokens.issue(
-            request.user,  # type: ignore[arg-type]  # never anonymous behind admin_view
+            obj.user,
             name=obj.name,
             expires_at=obj.expires_at,
             now=timezone.now(),

@@ -40,6 +40,13 @@ def issue(
     return token, plain
 
 
+def may_issue(by: User, user: User) -> bool:
+    """Whether `by` may make a token of `user`: not one that opens more than their own would."""
+    if by == user or by.is_superuser:
+        return True
+    return not user.is_superuser and user.get_all_permissions() <= by.get_all_permissions()
+
+
 def authenticate(secret: str, *, now: datetime) -> ApiToken:
     """The live token behind `secret`, else a refusal that does not say why."""
     token = ApiToken.objects.select_related("user").filter(digest=digest(secret)).first()

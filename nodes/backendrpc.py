@@ -17,6 +17,7 @@ from django.db import connection
 from google.protobuf import json_format
 
 from clustermgr.lib.errors import DomainError, Interrupted, InvalidInput
+from clustermgr.lib.text import readable
 from worker.rpc import backend_pb2 as pb
 from worker.rpc import backend_pb2_grpc
 from worker.rpc.client import BRIEFLY, OK, OPTIONS
@@ -24,6 +25,7 @@ from worker.rpc.client import BRIEFLY, OK, OPTIONS
 PROBE_WITHIN = timedelta(seconds=1)
 LOOK_EVERY = timedelta(milliseconds=500)
 UNSAID = "The backend gave no reason."
+WORDS = 4000  # of a backend's last ones; some send all that it printed
 
 _leaving = threading.Event()
 
@@ -78,7 +80,7 @@ def load(
         )
         result = _outcome(call, within=within, abandoned=abandoned)
     if not result.success:
-        raise LoadRefused(result.message or UNSAID)
+        raise LoadRefused(_words(result.message))
 
 
 def health(address: str, *, token: str, within: timedelta = PROBE_WITHIN) -> Health:
@@ -154,7 +156,7 @@ def _outcome(call: Any, *, within: timedelta, abandoned: Callable[[], bool]) -> 
 
 
 def _reason(error: Any, within: timedelta) -> DomainError:  # a Call as well as an RpcError
-    words = error.details() or UNSAID
+    words = _words(error.details())
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             minutes = within.total_seconds() / 60
@@ -164,3 +166,8 @@ def _reason(error: Any, within: timedelta) -> DomainError:  # a Call as well as 
         case grpc.StatusCode.UNAVAILABLE:
             return LoadRefused(f"The backend process ended or cannot be reached: {words}")
     return LoadRefused(f"{words} ({error.code().name})")
+
+
+def _words(told: str | None) -> str:
+    """Cleaned where they come in: a byte that no row can hold must not keep a load from ending."""
+    return readable(told or "", limit=WORDS) or UNSAID

@@ -88,7 +88,7 @@ def keys_of(document: object) -> dict[str, Any]:
     for key, value in document.items():
         name = ALIASES.get(key, key)
         if name not in KEYS:
-            raise InvalidInput(f"A model has no {shown(str(key))}{_nearest(str(key), KEYS)}.")
+            raise InvalidInput(f"A model has no {shown(str(key))}{_nearest(str(key), KEYS)}")
         if name in found:
             raise InvalidInput(f"The model says its {name} twice.")
         found[name] = value
@@ -165,7 +165,7 @@ def _message(given: object, kind: Kind, where: str) -> Options:
         field = kind.fields_by_name.get(str(key))
         if field is None:
             hint = _nearest(str(key), kind.fields_by_name)
-            raise InvalidInput(f"There is no option {shown(where + str(key))}{hint}.")
+            raise InvalidInput(f"There is no option {shown(where + str(key))}{hint}")
         if value is None:
             continue
         read = _value(value, field, f"{where}{field.name}")
@@ -266,7 +266,7 @@ def _told(value: object) -> str:
 
 
 def _nearest(name: str, known: Any) -> str:
-    """ "; did you mean ...?" for a slip of the finger, capitals included."""
+    """The end of a sentence: "; did you mean ...?" for a slip of the finger, capitals included."""
     by_lower = {other.lower(): other for other in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+    return f"; did you mean {by_lower[found[0]]}?" if found else "."

@@ -133,7 +133,7 @@ def _word(choices: Any) -> Callable[[object, str], str]:
 def _whole(low: int) -> Callable[[object, str], int]:
     def read_whole(value: object, name: str) -> int:
         if type(value) is not int or not low <= value <= LARGEST_INT:
-            raise InvalidInput(f"{name} must be a whole number, at least {low}.")
+            raise InvalidInput(f"{name} must be a whole number from {low} to {LARGEST_INT}.")
         return value
 
     return read_whole

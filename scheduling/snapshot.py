@@ -5,6 +5,7 @@ each value as the ORM does, takes longer than the reading. Bytes come as whole n
 that are only compared as seconds, and a node's labels and taints with the node.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -132,8 +133,8 @@ WEAKEST_FIRST = [source.value for source in reversed(LABEL_PRECEDENCE)]
 Row = tuple[Any, ...]
 
 
-def take(*, now: datetime) -> ClusterView:
-    """The cluster as it is in this transaction.
+def take(*, now: datetime, backends: Collection[str] = ()) -> ClusterView:
+    """The cluster as it is in this transaction; `backends`: more than its models' own.
 
     Its parts are of different moments, in an order that errs on the safe side. Rules before all
     they depend on: what came later than them is looked at again. Slots before nodes: what a job
@@ -147,7 +148,7 @@ def take(*, now: datetime) -> ClusterView:
         replicas=tuple(ReplicaView._make(row[:REPLICA]) for row in slots if row[0] is not None),
         jobs=tuple(JobView._make(row[REPLICA:]) for row in slots if row[REPLICA] is not None),
         pressed=frozenset(row[0] for row in definitions if row[-1]),
-        offers=offers.limited({model.backend for model in models if model.backend}),
+        offers=offers.limited({model.backend for model in models if model.backend}.union(backends)),
     )
 
 

@@ -1,7 +1,8 @@
+import re
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
@@ -9,6 +10,7 @@ from rest_framework.test import APIClient
 from clustermgr import tokens
 from clustermgr.lib.errors import Unauthenticated
 from clustermgr.models import ApiToken
+from clustermgr.roles import ensure_groups
 from tests.factories import NOW
 
 
@@ -62,6 +64,34 @@ def test_the_secret_is_shown_once_when_made_in_the_admin(admin_client: Client) -
     assert "not shown again" in page.content.decode()
     again = admin_client.get("/admin/clustermgr/apitoken/", follow=True)
     assert "not shown again" not in again.content.decode()
+
+
+def test_a_program_gets_a_token_of_its_own_user(admin_client: Client) -> None:
+    ensure_groups()
+    gateway = User.objects.create_user("gateway")
+    gateway.groups.add(Group.objects.get(name="caller"))
+    form = {"name": "gateway", "user": gateway.pk}
+    page = admin_client.post("/admin/clustermgr/apitoken/add/", form, follow=True)
+    assert ApiToken.objects.get().user == gateway
+    [secret] = set(re.findall(r"cm_[\w-]{20,}", page.content.decode()))
+    script = APIClient(headers={"Authorization": f"Bearer {secret}"})
+    assert script.post("/api/route", {"model": "nobody"}, format="json").status_code == 404
+    assert script.get("/api/nodes").status_code == 403
+
+
+def test_nobody_gives_out_a_token_that_opens_more_than_they_may(superuser: User) -> None:
+    ensure_groups()
+    clerk = User.objects.create_user("clerk", is_staff=True)
+    clerk.user_permissions.add(Permission.objects.get(codename="add_apitoken"))
+    operator = User.objects.create_user("ops")
+    operator.groups.add(Group.objects.get(name="operator"))
+    browser = Client()
+    browser.force_login(clerk)
+    for user in (superuser, operator):
+        form = {"name": "more", "user": user.pk}
+        page = browser.post("/admin/clustermgr/apitoken/add/", form)
+        assert f"{user} may do things that you may not." in page.content.decode()
+    assert not ApiToken.objects.exists()
 
 
 def test_revoking_is_a_post_and_a_get_changes_nothing(admin_client: Client) -> None:

@@ -76,7 +76,7 @@ class ReplicaOut(serializers.Serializer):
     address = serializers.CharField()
     state = serializers.ChoiceField(ReplicaState.choices)
     in_flight = serializers.IntegerField()
-    last_used = serializers.DateTimeField()
+    last_used = serializers.DateTimeField(allow_null=True)
     loading_by = serializers.CharField(required=False)
     backend_type = serializers.CharField(required=False)
     config_revision = serializers.CharField(required=False)

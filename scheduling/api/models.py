@@ -6,6 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
+from clustermgr.lib.errors import InvalidInput
 from nodes.api.base import IF_MATCH, PAGING, OperatorView, findable, operator_schema, truth
 from scheduling.api.serializers import (
     DeletedOut,
@@ -58,6 +59,8 @@ class ImportView(OperatorView):
         if not request.user.has_perm(EDIT):
             self.permission_denied(request)
         asked = self.valid(ImportIn)
+        if "models" in asked and "yaml" in asked:
+            raise InvalidInput("Give models or yaml, not both.")
         documents = asked["models"] if "models" in asked else read_yaml(asked.get("yaml", ""))
         done = defining.import_all(documents, by=self.actor, now=timezone.now())
         return Response(

@@ -31,6 +31,7 @@ class NewModelIn(RuleIn):
     """A model that does not exist yet, and its rule."""
 
     name = serializers.CharField(max_length=255)
+    backend = serializers.CharField(required=False, allow_blank=True, max_length=255)
     vram_bytes = serializers.IntegerField(required=False, min_value=0, max_value=UINT64_MAX)
     size_bytes = serializers.IntegerField(required=False, min_value=0, max_value=UINT64_MAX)
     concurrency_group = serializers.CharField(required=False, allow_blank=True, max_length=255)
@@ -152,6 +153,7 @@ def _model(fields: dict[str, Any]) -> ModelView:
     return ModelView(
         name=fields["name"],
         revision="supposed",
+        backend=fields.get("backend", ""),
         vram_bytes=fields.get("vram_bytes"),
         size_bytes=fields.get("size_bytes"),
         group=fields.get("concurrency_group", ""),

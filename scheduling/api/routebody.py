@@ -43,6 +43,8 @@ def read(body: bytes, shape: type[Body]) -> Body:
         return msgspec.json.decode(body or b"{}", type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The body is not understood: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput("The body is not understood: it is nested too deeply.") from error
 
 
 def ask_of(given: RouteIn, *, holder: str) -> tuple[Ask, timedelta]:

@@ -90,7 +90,8 @@ def _with_models(view: ClusterView, models: Collection[ModelView]) -> ClusterVie
     for model in models:
         before = known.get(model.name)
         rule = model.rule or (before.rule if before else None)
-        known[model.name] = replace(model, rule=rule and _consistent(rule))
+        backend = model.backend or (before.backend if before else "")
+        known[model.name] = replace(model, backend=backend, rule=rule and _consistent(rule))
     return replace(view, models=tuple(known.values()))
 
 

@@ -49,11 +49,11 @@ def _to_number(draft: Draft, standing: Standing, wish: Wish) -> None:
         return
     room = goal + _surge(goal) - len(standing.old) - standing.have
     for _ in range(min(missing, room)):
-        if not standing.room and not _made_way(draft, standing):
+        if not standing.room and not _made_way(draft, standing, goal):
             return
         spot = picking.best(draft.board, wish)
         if spot is None:
-            _in_place(draft, standing, wish, standing.old)
+            _in_place(draft, standing, wish, standing.old, goal=goal)
             return
         filling.place(draft, standing, wish, spot, Cause.REPLACE)
 
@@ -68,20 +68,24 @@ def _on_each_node(draft: Draft, standing: Standing, wish: Wish) -> None:
             draft.retire(standing, row, REPLACED if row.node in replaced else UNWANTED)
     if not targets or not filling.may_try(draft, standing, missing=len(targets)):
         return
-    room = max(_surge(len(draft.board.pool(wish))) - len(standing.coming), 0)
+    goal = len(draft.board.pool(wish))
+    room = max(_surge(goal) - len(standing.coming), 0)
     able = [spot for spot in targets if filters.allows(spot, wish)]
     free = [spot for spot in able if filters.fits(spot, wish)]
     for spot in free[:room]:
         filling.place(draft, standing, wish, spot, Cause.REPLACE)
     full = {spot.view.id for spot in targets} - {spot.view.id for spot in free}
     if full:
-        _in_place(draft, standing, wish, [row for row in standing.old if row.node in full])
+        rows = [row for row in standing.old if row.node in full]
+        _in_place(draft, standing, wish, rows, goal=goal)
 
 
-def _in_place(draft: Draft, standing: Standing, wish: Wish, rows: Iterable[ReplicaView]) -> None:
+def _in_place(
+    draft: Draft, standing: Standing, wish: Wish, rows: Iterable[ReplicaView], *, goal: int
+) -> None:
     """No room beside them: an old one goes first, one at a time."""
-    if standing.coming or standing.leaving or standing.outdated:
-        return  # what that frees is known in a moment
+    if _on_the_way(draft, standing, goal):
+        return
     movable = [row for row in _in_order(draft, rows) if _would_fit(draft, row, wish)]
     if not movable:
         filling.short(draft, standing, wish, Cause.REPLACE)
@@ -99,9 +103,9 @@ def _in_place(draft: Draft, standing: Standing, wish: Wish, rows: Iterable[Repli
     draft.retire(standing, row, reason, gap=True)
 
 
-def _made_way(draft: Draft, standing: Standing) -> bool:
+def _made_way(draft: Draft, standing: Standing, goal: int) -> bool:
     """The maximum leaves no room beside them: one goes first, and another when it is replaced."""
-    if standing.coming or standing.leaving or standing.outdated:
+    if _on_the_way(draft, standing, goal):
         return False
     if any(row.in_flight == 0 for row in standing.replaceable):
         swapping.make_way(draft, standing)
@@ -111,6 +115,23 @@ def _made_way(draft: Draft, standing: Standing) -> bool:
     reason = f"max_replicas is {limit}: {where} makes way for its replacement."
     draft.retire(standing, row, reason, gap=True)
     return False
+
+
+def _on_the_way(draft: Draft, standing: Standing, goal: int) -> bool:
+    """Whether somebody comes or goes already, and what that frees is waited for.
+
+    One that goes may answer requests for hours: as long as enough serve beside it, the next goes.
+    """
+    if standing.coming or standing.leaving or trimming.resting(standing.outdated):
+        return True
+    serve = len(standing.old) + len(standing.serving)
+    if not standing.outdated or serve >= goal:
+        return False
+    row = standing.outdated[0]
+    where = f"{row.key} on {draft.board.name(row.node)}"
+    reason = f"{where} makes way for a new replica when its requests are over."
+    draft.hold(standing, reason, missing=goal - standing.have)
+    return True
 
 
 def _would_fit(draft: Draft, row: ReplicaView, wish: Wish) -> bool:

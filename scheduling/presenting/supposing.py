@@ -114,6 +114,7 @@ def _model(name: str, form: Mapping[str, str]) -> ModelView:
     return ModelView(
         name=name,
         revision="supposed",
+        backend=form.get("new_backend", "").strip(),
         vram_bytes=size(form.get("new_vram", "").strip(), field="VRAM"),
         size_bytes=size(form.get("new_size", "").strip(), field="Size on disk"),
         rule=RuleView(**{"min_replicas": 1, **_rule(form, "new_")}),

@@ -91,12 +91,12 @@ def why(model_name: str, *, now: datetime) -> Why:
 
 def what_if(supposed: Changes, *, now: datetime) -> Plan:
     """What one tick would decide if the cluster were so."""
-    return _suppose(snapshot.take(now=now), supposed, now=now)
+    return _suppose(_now(supposed, now=now), supposed, now=now)
 
 
 def compare(supposed: Changes, *, now: datetime) -> Compared:
     """What one tick would decide if the cluster were so, beside what it decides as it is."""
-    view = snapshot.take(now=now)
+    view = _now(supposed, now=now)
     return Compared(
         plan=_suppose(view, supposed, now=now),
         anyway=deciding.plan(changes.eager(view), now=now, knobs=knobs(settings.CLUSTER)),
@@ -108,6 +108,11 @@ def _suppose(view: ClusterView, supposed: Changes, *, now: datetime) -> Plan:
     other = changes.supposed(view, supposed, now=now)
     plan = deciding.plan(other, now=now, knobs=knobs(settings.CLUSTER))
     return replace(plan, cancel=(*plan.cancel, *changes.abandoned(view, supposed)))
+
+
+def _now(supposed: Changes, *, now: datetime) -> ClusterView:
+    """The cluster as it is, and who could run what is supposed."""
+    return snapshot.take(now=now, backends={one.backend for one in supposed.models if one.backend})
 
 
 def _leaving(view: ClusterView, names: Collection[str]) -> tuple[Leaving, ...]:

@@ -15,6 +15,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce, Greatest
 
 from clustermgr.lib.queue import after_commit
+from clustermgr.lib.text import sentence
 from nodes.models import NodeModel
 from nodes.querysets import NodeModelQuerySet
 from nodes.services import announce, events, facts, replicas
@@ -27,6 +28,7 @@ from scheduling.states import ACTIVE, HELD, JOB_MOVES, JobState
 
 log = logging.getLogger(__name__)
 
+SAID = 500  # of a reason, where a list or a caller is told; the job keeps all of it
 STALL = timedelta(minutes=5)  # more than a step should take
 UNTOLD = {"phase": "", "percentage": 0.0, "current_bytes": 0, "total_bytes": 0}
 COMING_UP = (ReplicaState.STAGING, ReplicaState.LOADING)
@@ -256,7 +258,7 @@ def _back_off(model: ModelLoadInfo, why: str, *, now: datetime) -> None:
     failures = model.failures + 1
     pause = backoff.delay(failures, first=backoff.LOAD)
     ModelLoadInfo.objects.filter(pk=model.pk).update(
-        failures=failures, retry_at=now + pause, last_error=why[:4000]
+        failures=failures, retry_at=now + pause, last_error=sentence(why, limit=SAID)
     )
 
 

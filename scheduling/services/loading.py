@@ -23,7 +23,7 @@ from clustermgr.lib.errors import (
 )
 from nodes import backendrpc, wire
 from nodes.gateway import NodeGateway
-from nodes.models import BackendNode
+from nodes.models import BackendNode, NodeModel
 from nodes.services import bearers, lifecycle
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob, ModelLoadInfo
@@ -41,6 +41,13 @@ GIB = 2**30
 
 class ClaimLost(Exception):
     """Somebody else decides about this job now."""
+
+
+class AddressTaken(DomainError):
+    """A worker gave another node's address as its own."""
+
+    code = "address_taken"
+    http_status = 502
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +181,19 @@ def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
         hands.desk.flush(claim)
     job.address = installed.address or job.node.address
     wire.loopback(job.address)  # what cannot be stopped by its address is not loaded into either
+    _check_nobody_elses(job)
     return job.address
+
+
+def _check_nobody_elses(job: LoadJob) -> None:
+    """Another machine's process would lose what it serves to our load."""
+    others = NodeModel.objects.filter(address=job.address).exclude(node=job.node_id)
+    taken = others.select_related("node").first()
+    if taken is not None:
+        who = f"{taken.model_name}#{taken.replica_index} on {taken.node.name}"
+        raise AddressTaken(
+            f"{job.node.name} says that its process is at {job.address}, where {who} is."
+        )
 
 
 def _ours(still: bool) -> None:

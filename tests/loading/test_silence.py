@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import grpc
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection
@@ -19,7 +21,7 @@ from nodes.models import BackendNode, NodeModel
 from nodes.services import environment
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import InstallReply, subjects
-from scheduling.models import LoadJob, StrayProcess
+from scheduling.models import LoadJob, ModelLoadInfo, StrayProcess
 from scheduling.services import loading, observing, reaping
 from scheduling.services.desk import Desk
 from scheduling.services.loading import Hands
@@ -28,6 +30,7 @@ from tests.backendops.conftest import Clock
 from tests.factories import NOW, make_job, make_model, make_node, make_replica
 from tests.scripted import ScriptedWorker
 from tests.services import until
+from worker.rpc import backend_pb2 as pb
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -138,6 +141,68 @@ def test_an_address_where_nobody_is_fails_the_load(
     assert (job.state, job.address) == (JobState.FAILED, "127.0.0.1:9")
     assert "cannot be reached" in job.last_error
     assert not NodeModel.objects.exists()
+
+
+def test_another_nodes_process_is_not_loaded_into(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands
+) -> None:
+    with _backend(pb.Result(success=True)) as (address, asked):
+        victim = make_replica(make_node("victim"), "gamma", address=address)
+        worker.answers(subjects.INSTALL, InstallReply(success=True, address=address).encode())
+        loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, asked) == (JobState.FAILED, [])
+    assert job.last_error.endswith(f"its process is at {address}, where gamma#0 on victim is.")
+    assert NodeModel.objects.get(state=ReplicaState.LOADED) == victim
+    assert NodeModel.objects.get(node=job.node).state == ReplicaState.UNLOADING
+
+
+@pytest.mark.parametrize("said", ["out of \x00 memory", "\x00"])
+def test_a_refusal_that_no_row_could_hold_still_ends_the_load(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands, said: str
+) -> None:
+    with _backend(pb.Result(success=False, message=said)) as (address, _):
+        worker.answers(subjects.INSTALL, InstallReply(success=True, address=address).encode())
+        worker.answers(subjects.STOP_MODEL, stops())
+        loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    words = "out of   memory" if "memory" in said else "The backend gave no reason."
+    assert (job.state, job.last_error) == (JobState.FAILED, words)
+    assert ModelLoadInfo.objects.get().failures == 1
+
+
+def test_all_that_a_backend_printed_is_the_jobs_and_a_sentence_of_it_the_models(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands
+) -> None:
+    printed = "\n".join(["Traceback:", *(f"  frame {number}" for number in range(500)), "no room"])
+    with _backend(pb.Result(success=False, message=printed)) as (address, _):
+        worker.answers(subjects.INSTALL, InstallReply(success=True, address=address).encode())
+        worker.answers(subjects.STOP_MODEL, stops())
+        loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert len(job.last_error) == 4000
+    assert ModelLoadInfo.objects.get().last_error == "Traceback: no room"
+
+
+@contextmanager
+def _backend(answer: pb.Result) -> Iterator[tuple[str, list[str]]]:
+    """Somebody who listens, gives one answer to every load, and notes what it was asked for."""
+    asked: list[str] = []
+
+    def load(request: pb.ModelOptions, _: object) -> pb.Result:
+        asked.append(request.Model)
+        return answer
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        load, pb.ModelOptions.FromString, pb.Result.SerializeToString
+    )
+    server = grpc.server(ThreadPoolExecutor(2))
+    methods = grpc.method_handlers_generic_handler("backend.Backend", {"LoadModel": handler})
+    server.add_generic_rpc_handlers((methods,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}", asked
+    server.stop(None).wait()
 
 
 def test_who_was_only_just_let_in_need_not_listen_yet(

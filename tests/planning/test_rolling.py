@@ -103,6 +103,37 @@ def test_with_no_room_beside_them_one_goes_first_while_others_serve() -> None:
     assert (again.unload, again.place) == ((), ())
 
 
+def test_one_whose_requests_never_end_does_not_hold_the_others_up_at_the_maximum() -> None:
+    lingering = old("a", in_flight=1, outdated_at=NOW)
+    rows = [lingering, old("b"), old("c")]
+    nodes = [node(name) for name in "abcd"]
+    models = [edited(rule=wanted(2, max_replicas=3))]
+    done = plan(cluster(*nodes, models=models, replicas=rows))
+    assert [one.cause for one in done.unload] == [Cause.REPLACE]
+    assert [one.node_name for one in done.place] == ["d"]
+    served = {"b", "c"} - gone(done)
+    assert len(served) == 1
+
+
+def test_no_second_one_goes_while_the_first_still_answers_and_that_is_said() -> None:
+    rows = [old("a", in_flight=1, outdated_at=NOW), old("b")]
+    nodes = [node(name) for name in "abc"]
+    models = [edited(rule=wanted(2, max_replicas=2))]
+    done = plan(cluster(*nodes, models=models, replicas=rows))
+    assert (done.place, gone(done)) == ((), set())
+    assert done.held[0].reason == (
+        "llama#0 on a makes way for a new replica when its requests are over."
+    )
+
+
+def test_a_full_node_whose_leaver_lingers_lets_another_one_go() -> None:
+    rows = [old("a", in_flight=1, outdated_at=NOW), old("b"), old("c")]
+    nodes = [node(name) for name in "abc"]
+    done = plan(cluster(*nodes, models=[edited()], replicas=rows))
+    [leaver] = done.unload
+    assert leaver.gap
+
+
 def test_the_only_one_with_no_room_beside_it_takes_a_gap_and_says_so() -> None:
     models = [edited(goal=1, rule=wanted(1))]
     done = plan(cluster(node("a"), models=models, replicas=[old("a")]))

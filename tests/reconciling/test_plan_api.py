@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from backendops.models import GalleryBackend, NodeInventory
 from clustermgr import tokens
 from scheduling.models import LoadJob
 from scheduling.services import reconciling
@@ -33,6 +34,19 @@ def test_a_program_asks_for_a_model_that_does_not_exist_yet(api: APIClient) -> N
     starved = ask(api, models=[new]).data["starved"][0]
     assert starved["missing"] == 2
     assert "raise slots on gpu-1 to 2" in starved["smallest_fix"]
+
+
+def test_a_new_model_goes_only_where_its_backend_can_run(api: APIClient) -> None:
+    GalleryBackend.objects.create(
+        name="whisper", gallery="main", gallery_url="https://main.example/index", checked_at=NOW
+    )
+    NodeInventory.objects.create(node=make_node("gpu-1"), observed_at=NOW)
+    new = {"name": "qwen", "min_replicas": 1, "backend": "nonesuch"}
+    answer = ask(api, models=[new]).data
+    assert answer["place"] == []
+    assert answer["starved"][0]["smallest_fix"] == "install the backend nonesuch on gpu-1"
+    del new["backend"]
+    assert [one["node"] for one in ask(api, models=[new]).data["place"]] == ["gpu-1"]
 
 
 def test_a_program_hears_which_loads_would_be_given_up(api: APIClient) -> None:

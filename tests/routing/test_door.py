@@ -103,6 +103,7 @@ def test_a_lease_is_renewed_while_it_lives(caller: Caller) -> None:
     [
         (b"{", "not understood"),
         (b"[]", "not understood"),
+        (b'{"a":' * 20_000, "nested too deeply"),
         ({}, "model"),
         ({"model": ""}, "model is needed"),
         ({"model": "a\x00b"}, "control characters"),
@@ -126,6 +127,7 @@ ODD = [
     b"[]",
     b"",
     b"\xff",
+    b'{"a":' * 20_000,
     {"model": ""},
     {"model": 5},
     {"model": " llama "},

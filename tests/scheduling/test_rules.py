@@ -16,7 +16,7 @@ BAD: list[tuple[object, str]] = [
     ({"model_name": "m", "spread_all": True, "min_replicas": 1}, "must be 0 with it"),
     ({"model_name": "m", "spread_all": True, "max_replicas": 1}, "must be 0 with it"),
     ({"model_name": "m", "route_policy": "random"}, "route_policy must be one of"),
-    ({"model_name": "m", "balance_abs_threshold": -1}, "at least 0"),
+    ({"model_name": "m", "balance_abs_threshold": -1}, "from 0 to"),
     ({"model_name": "m", "balance_rel_threshold": 0.5}, "must be 0 (inherit) or at least 1"),
     ({"model_name": "m", "min_prefix_match": 1.1}, "must be between 0 and 1"),
     ({"model_name": "m", "min_prefix_match": -0.1}, "must be between 0 and 1"),

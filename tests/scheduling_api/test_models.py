@@ -85,7 +85,8 @@ def test_many_are_imported_from_json_or_yaml(root: Caller) -> None:
     yaml = "- name: b\n  backend: y\n- name: c\n  backend: y\n"
     done = root.post(f"{PATH}/import", {"yaml": yaml})
     assert (read(done)["created"], read(done)["edited"]) == (["c"], ["b"])
-    for bad in ({"yaml": "a: ["}, {"yaml": "name: x"}, {"models": [1]}, {}):
+    both = {"models": [], "yaml": yaml}
+    for bad in ({"yaml": "a: ["}, {"yaml": "name: x"}, {"models": [1]}, {}, both):
         assert root.post(f"{PATH}/import", bad).status_code == 400
 
 
