@@ -186,9 +186,13 @@ def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
 
 
 def _check_nobody_elses(job: LoadJob) -> None:
-    """Another machine's process would lose what it serves to our load."""
-    others = NodeModel.objects.filter(address=job.address).exclude(node=job.node_id)
-    taken = others.select_related("node").first()
+    """Another machine's process would lose what it serves to our load.
+
+    A machine that is offline has none; its address may be somebody else's by now.
+    """
+    others = BackendNode.objects.online().exclude(pk=job.node_id)
+    there = NodeModel.objects.filter(address=job.address, node__in=others)
+    taken = there.select_related("node").first()
     if taken is not None:
         who = f"{taken.model_name}#{taken.replica_index} on {taken.node.name}"
         raise AddressTaken(

@@ -157,6 +157,17 @@ def test_another_nodes_process_is_not_loaded_into(
     assert NodeModel.objects.get(node=job.node).state == ReplicaState.UNLOADING
 
 
+def test_an_address_that_an_offline_node_had_is_free_again(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands
+) -> None:
+    with _backend(pb.Result(success=True)) as (address, asked):
+        make_replica(make_node("lost", liveness=Liveness.OFFLINE), "gamma", address=address)
+        worker.answers(subjects.INSTALL, InstallReply(success=True, address=address).encode())
+        loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, len(asked)) == (JobState.LOADED, 1)
+
+
 @pytest.mark.parametrize("said", ["out of \x00 memory", "\x00"])
 def test_a_refusal_that_no_row_could_hold_still_ends_the_load(
     job: LoadJob, worker: ScriptedWorker, hands: Hands, said: str
