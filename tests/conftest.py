@@ -23,6 +23,9 @@ from tests.factories import NOW
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+# Nor does it refuse a connection: threads of a test may stand in line for longer than requests.
+django_settings.DATABASES["default"]["OPTIONS"]["pool"]["timeout"] = 60
+
 # A password is to be slow to guess, not slow to test: a third of a second for every user made.
 django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
