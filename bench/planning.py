@@ -63,7 +63,7 @@ BARE = (
 
 def run() -> None:
     bootstrap.install_broker()  # a tick rings for every job it opens
-    _fill()
+    fill()
     rows = [_quiet()]
     view = snapshot.take(now=NOW)
     rows += _busy()
@@ -74,9 +74,9 @@ def run() -> None:
 
 
 def _quiet() -> tuple[object, ...]:
-    _satisfy()
+    satisfy()
     statements = _statements()
-    ours, bare = harness.milliseconds(_tick), harness.milliseconds(_bare)
+    ours, bare = harness.milliseconds(tick), harness.milliseconds(_bare)
     return "nothing to do", statements, ours, bare, f"{ours / bare:.1f}x"
 
 
@@ -84,7 +84,7 @@ def _busy() -> list[tuple[object, ...]]:
     _starve()
     statements = _statements()
     bare = harness.milliseconds(_bare, before=_forget)
-    ours = harness.milliseconds(_tick, before=_forget)
+    ours = harness.milliseconds(tick, before=_forget)
     _forget()
     return [(f"{MISSING} are missing", statements, ours, bare, f"{ours / bare:.1f}x")]
 
@@ -99,24 +99,24 @@ def _placements(view: ClusterView) -> None:
 
 
 def _memory() -> None:
-    _satisfy()
+    satisfy()
     peaks = []
     for _ in range(2):
         for _ in range(TICKS // 2):
-            _tick()
+            tick()
         gc.collect()
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     print(f"memory: {peaks[0]:.1f} MiB at most in {TICKS // 2} ticks, {peaks[1]:.1f} in {TICKS}")
 
 
-def _tick() -> None:
+def tick() -> None:
     if reconciling.tick(now=NOW) is None:
         raise RuntimeError("somebody else reconciles")
 
 
 def _statements() -> int:
     with CaptureQueriesContext(connection) as seen:
-        _tick()
+        tick()
     return sum(not query["sql"].startswith(("BEGIN", "COMMIT")) for query in seen)
 
 
@@ -129,7 +129,7 @@ def _bare() -> None:
             cursor.fetchall()
 
 
-def _fill() -> None:
+def fill() -> None:
     chance = random.Random(7)
     nodes = make_nodes(
         range(NODES),
@@ -191,14 +191,14 @@ def _fill() -> None:
         cursor.execute("VACUUM ANALYZE")
 
 
-def _satisfy() -> None:
+def satisfy() -> None:
     """Everybody has what the rule asks for."""
     _minimum(extra=0, models=MODELS)
 
 
 def _starve() -> None:
     """One more is wanted of so many models."""
-    _satisfy()
+    satisfy()
     _minimum(extra=1, models=MISSING)
 
 

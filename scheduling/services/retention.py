@@ -10,7 +10,6 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
 
 from nodes.services import events
 from scheduling.models import LoadJob, PlacementDecision
@@ -59,7 +58,8 @@ def _prune_some(*, now: datetime) -> tuple[int, int]:
 def _decisions(limit: datetime) -> QuerySet[Any]:
     in_use = LoadJob.objects.filter(IN_USE, pk=OuterRef("job"))
     old = PlacementDecision.objects.filter(~Exists(in_use), at__lt=limit)
-    return _but_for_the_last(old, PlacementDecision.objects.all(), worth_keeping=Q(node=None))
+    rows = PlacementDecision.objects.all()
+    return _but_for_the_last(old, rows, worth_keeping=Q(node=None)).order_by("at")
 
 
 def _loads(limit: datetime) -> QuerySet[Any]:
@@ -68,7 +68,9 @@ def _loads(limit: datetime) -> QuerySet[Any]:
     # it was made
     lately = Q(died_at__isnull=False, died_at__gte=limit)
     old = LoadJob.objects.filter(~Exists(told), ~IN_USE, ~lately, finished_at__lt=limit)
-    return _but_for_the_last(old, LoadJob.objects.all(), worth_keeping=Q(state=JobState.FAILED))
+    rows = LoadJob.objects.all()
+    failure = Q(state=JobState.FAILED)
+    return _but_for_the_last(old, rows, worth_keeping=failure).order_by("finished_at")
 
 
 def _but_for_the_last(
@@ -76,15 +78,16 @@ def _but_for_the_last(
 ) -> QuerySet[Any]:
     """Without the last so many of each model, and without the last that is `worth_keeping`."""
     keep = settings.CLUSTER.keep_loads_per_model
-    newest = rows.filter(model_name=OuterRef("model_name")).order_by("-id").values("id")
+    of_model = rows.filter(model_name=OuterRef("model_name"))
+    newest = of_model.order_by("-id").values("id")
     oldest_kept = Subquery(newest[keep - 1 : keep])  # none: there are fewer, and all of them stay
-    last = Coalesce(Subquery(newest.filter(worth_keeping)[:1]), 0)
-    return old.filter(id__lt=oldest_kept).exclude(id=last)
+    later = of_model.filter(worth_keeping, id__gt=OuterRef("id"))
+    return old.filter(~worth_keeping | Exists(later), id__lt=oldest_kept)
 
 
 def _delete(rows: QuerySet[Any]) -> int:
-    """The oldest of those that nobody is just changing."""
-    held = rows.order_by("id").select_for_update(of=("self",), skip_locked=True)
+    """The first of those that nobody is just changing."""
+    held = rows.select_for_update(of=("self",), skip_locked=True)
     ids = list(held.values_list("pk", flat=True)[:AT_ONCE])
     if ids:
         rows.model._default_manager.filter(pk__in=ids).delete()
