@@ -75,9 +75,7 @@ class ApiTokenAdmin(ConsoleAdmin):
         form.by = request.user
         return form
 
-    def formfield_for_foreignkey(
-        self, db_field: Any, request: HttpRequest, **kwargs: Any
-    ) -> forms.ModelChoiceField | None:
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         people = User.objects.filter(is_active=True).order_by("username")
         words = "Whose it is: it opens what they may do. A program gets a user of its own."
         kwargs |= {"queryset": people, "required": False, "empty_label": "Yourself"}

@@ -57,7 +57,8 @@ SELECT node.id, node.name, node.node_type, node.approved_at, node.liveness,
 """
 
 # Slots that are taken and loads under way, as of one moment: a load that is published between two
-# statements would be neither. Each row is a replica, its job, or both.
+# statements would be neither. Each row is a replica, its job, or both. A node that has beaten since
+# a load ended reports that memory itself; the reaper writes so a little later.
 SLOTS = """
 SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, replica.state,
        replica.in_flight,
@@ -70,7 +71,10 @@ SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, r
   FROM nodes_nodemodel replica
   FULL JOIN (
       SELECT * FROM scheduling_loadjob
-       WHERE state = ANY(%(active)s) OR (reservation_ended_at IS NULL AND reserved_vram > 0)
+       WHERE state = ANY(%(active)s)
+          OR (reservation_ended_at IS NULL AND reserved_vram > 0 AND NOT EXISTS (
+                 SELECT FROM nodes_backendnode host
+                  WHERE host.id = node_id AND host.last_heartbeat > finished_at))
   ) job ON job.replica_id = replica.id
 """
 REPLICA = len(ReplicaView._fields)

@@ -93,6 +93,16 @@ def test_it_lasts_until_the_first_beat_after_the_load() -> None:
 
 
 @pytest.mark.django_db
+def test_nobody_waits_for_the_reaper_when_the_node_reports_the_memory_itself() -> None:
+    node = host(last_heartbeat=NOW, available_vram=GIB)
+    assert place(node)
+    LoadJob.objects.update(state=JobState.LOADED, finished_at=NOW)
+    assert place(node) is None
+    BackendNode.objects.update(last_heartbeat=LATER)  # and still one GiB is free
+    assert place(node)
+
+
+@pytest.mark.django_db
 def test_a_beat_during_the_load_does_not_end_it() -> None:
     node = host(last_heartbeat=LATER)
     assert place(node)
