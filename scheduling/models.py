@@ -160,6 +160,8 @@ class LoadJob(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     # What it brought up was found dead then; an unload, a drain or a lost node is no death
     died_at = models.DateTimeField(null=True, blank=True)
+    # What it brought up was stopped then: its memory is free from the node's next beat on
+    freed_at = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True)  # pending: not before this
     deadline_at = models.DateTimeField(null=True, blank=True)  # moves on with progress
     fence = models.PositiveBigIntegerField(default=0)
@@ -211,6 +213,9 @@ class LoadJob(models.Model):
                 name="job_reservations",
                 fields=["node"],
                 condition=Q(reservation_ended_at=None),
+            ),
+            models.Index(
+                name="job_freed", fields=["freed_at"], condition=Q(freed_at__isnull=False)
             ),
         ]
 

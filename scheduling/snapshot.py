@@ -6,7 +6,7 @@ that are only compared as seconds, and a node's labels and taints with the node.
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -58,7 +58,8 @@ SELECT node.id, node.name, node.node_type, node.approved_at, node.liveness,
 
 # Slots that are taken and loads under way, as of one moment: a load that is published between two
 # statements would be neither. Each row is a replica, its job, or both. A node that has beaten since
-# a load ended reports that memory itself; the reaper writes so a little later.
+# a load ended reports that memory itself; the reaper writes so a little later. One that has not
+# beaten since a process was stopped does not report yet what that freed.
 SLOTS = """
 SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, replica.state,
        replica.in_flight,
@@ -67,7 +68,7 @@ SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, r
        replica.cleanup_attempts,
        job.id, job.node_id, job.model_name, job.replica_index, job.config_revision, job.state,
        least(job.reserved_vram, 9223372036854775807)::bigint, job.reservation_ended_at,
-       job.replaces_id
+       job.replaces_id, job.freed_at
   FROM nodes_nodemodel replica
   FULL JOIN (
       SELECT * FROM scheduling_loadjob
@@ -75,8 +76,12 @@ SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, r
           OR (reservation_ended_at IS NULL AND reserved_vram > 0 AND NOT EXISTS (
                  SELECT FROM nodes_backendnode host
                   WHERE host.id = node_id AND host.last_heartbeat > finished_at))
+          OR (freed_at > %(lately)s AND NOT EXISTS (
+                 SELECT FROM nodes_backendnode host
+                  WHERE host.id = node_id AND host.last_heartbeat > freed_at))
   ) job ON job.replica_id = replica.id
 """
+FREED_FOR = timedelta(minutes=1)  # who has not beaten for so long is not counted on anyhow
 REPLICA = len(ReplicaView._fields)
 
 # A model has a definition, a rule, or both. Pressed: enough requests had to go elsewhere lately.
@@ -162,7 +167,7 @@ def reading(*, now: datetime) -> tuple[tuple[str, dict[str, Any]], ...]:
     lately = now - cluster.prefix_pressure_window
     return (
         (MODELS, {"now": now, "since": lately, "enough": cluster.prefix_pressure_threshold}),
-        (SLOTS, {"active": [state.value for state in ACTIVE]}),
+        (SLOTS, {"active": [state.value for state in ACTIVE], "lately": now - FREED_FOR}),
         (NODES, {"weakest_first": WEAKEST_FIRST}),
     )
 

@@ -41,7 +41,7 @@ def abandoned(view: ClusterView, changes: Changes) -> tuple[Cancel, ...]:
     return tuple(
         Cancel(job=job.id, model=job.model, reason=f"{name} is {fates[name]}.")
         for job in view.jobs
-        if (name := nodes.get(job.node))
+        if job.active and (name := nodes.get(job.node))
     )
 
 

@@ -75,7 +75,9 @@ class Spot:
         self.in_flight += replica.in_flight
 
     def reserve(self, job: JobView, *, size: int) -> None:
-        if job.reservation_ended_at is None:
+        if job.freed_at is not None:
+            self.leaving += 1
+        elif job.reservation_ended_at is None:
             self.vram -= job.reserved_vram
         if job.active:
             self.disk -= size

@@ -81,7 +81,7 @@ class ReplicaView(NamedTuple):
 
 
 class JobView(NamedTuple):
-    """One load that is under way, or whose memory the node does not report yet."""
+    """One load that is under way, or whose memory the node does not report yet: taken, or freed."""
 
     id: int
     node: UUID
@@ -92,6 +92,7 @@ class JobView(NamedTuple):
     reserved_vram: int = 0
     reservation_ended_at: datetime | None = None
     replaces: UUID | None = None  # the replica that goes when this one has come: a move
+    freed_at: datetime | None = None
 
     @property
     def active(self) -> bool:

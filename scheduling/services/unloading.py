@@ -17,7 +17,7 @@ from nodes.services import announce, events, lifecycle, replicas
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import loopback
 from scheduling import backoff
-from scheduling.models import ModelLoadInfo
+from scheduling.models import LoadJob, ModelLoadInfo
 from scheduling.services import ringing
 
 log = logging.getLogger(__name__)
@@ -128,6 +128,8 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
             config_revision=replica.config_revision,
             state=ReplicaState.UNLOADING,
         )
+        held = list(same.select_for_update(of=("self",)).values_list("pk", flat=True))
+        LoadJob.objects.filter(replica__in=held).update(freed_at=now)
         removed = replicas.remove(same, reason="unloaded")
         for row in removed:
             announce.capacity_changed(row.node_id)

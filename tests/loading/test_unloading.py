@@ -9,7 +9,7 @@ from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import draining
 from nodes.states import Liveness, ReplicaState
 from scheduling import backoff
-from scheduling.models import StrayProcess
+from scheduling.models import LoadJob, StrayProcess
 from scheduling.services import observing, unloading
 from tests.contract_worker.ours import until
 from tests.factories import make_node, make_replica, make_rule
@@ -29,6 +29,8 @@ def test_unloading_ends_exactly_its_process_and_then_its_row(stage: Stage) -> No
     assert stop(stage, first)
     assert stage.running() == {"llama#1"}
     assert NodeModel.objects.get() == second
+    freed = LoadJob.objects.exclude(freed_at=None)
+    assert [job.replica_index for job in freed] == [0]  # the node does not report it yet
     assert not stop(stage, first)
     kinds = ClusterEvent.objects.filter(kind__startswith="replica.unload")
     assert {(event.kind, event.actor) for event in kinds} == {

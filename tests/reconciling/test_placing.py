@@ -11,8 +11,8 @@ from nodes.states import ReplicaState
 from scheduling.models import LoadJob
 from scheduling.services import placing, reconciling
 from scheduling.services.placing import MakingRoom, ModelFailing, NoCapacity
-from scheduling.states import Cause
-from tests.factories import GIB, NOW, make_model, make_node, make_replica, make_rule
+from scheduling.states import Cause, JobState
+from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica, make_rule
 
 AT_ONCE = 8
 
@@ -105,6 +105,23 @@ def test_room_is_made_by_unloading_what_may_leave_and_the_next_try_succeeds() ->
     assert victim.state == ReplicaState.UNLOADING
     victim.delete()  # the worker has stopped it, and reports its memory as free
     node.available_vram = 22 * GIB
+    node.save()
+    assert place().node == node
+
+
+@pytest.mark.django_db
+def test_nobody_else_is_sent_away_before_the_node_reports_what_the_first_one_freed() -> None:
+    node = make_node(total_vram=24 * GIB, available_vram=4 * GIB, last_heartbeat=NOW)
+    for name in ("first", "second"):
+        make_model(name, vram_bytes=8 * GIB)
+    make_job(node, "first", state=JobState.LOADED, finished_at=NOW, freed_at=NOW)
+    kept = make_replica(node, "second", config_revision="r1")
+    make_model(vram_bytes=8 * GIB)
+    with pytest.raises(MakingRoom, match="what it frees is known in a moment"):
+        place()
+    kept.refresh_from_db()
+    assert kept.state == ReplicaState.LOADED
+    node.available_vram, node.last_heartbeat = 12 * GIB, NOW + timedelta(seconds=10)
     node.save()
     assert place().node == node
 

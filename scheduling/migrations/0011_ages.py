@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     atomic = False  # decisions are many: the indexes are built beside the traffic
 
-    dependencies = [("scheduling", "0010_bells_capacity")]
+    dependencies = [("scheduling", "0010_capacity")]
 
     operations = [
         AddIndexConcurrently(
