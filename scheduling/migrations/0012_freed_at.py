@@ -1,7 +1,10 @@
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    atomic = False  # the index is built beside the traffic
+
     dependencies = [("scheduling", "0011_ages")]
 
     operations = [
@@ -10,7 +13,7 @@ class Migration(migrations.Migration):
             name="freed_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="loadjob",
             index=models.Index(
                 name="job_freed",
