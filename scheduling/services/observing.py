@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, When
+from django.db.models.functions import Coalesce
 
 from clustermgr.lib.errors import WorkerTokenUnknown
 from nodes import backendrpc
@@ -28,9 +29,9 @@ from scheduling.services.strays import Slot, Told
 
 CONFIRMED_FOR = timedelta(minutes=2)  # so long a confirmation is good, if nobody answers
 MISS_EVERY = timedelta(seconds=8)  # two looks at once are one miss
-MISSES = 2  # not listed, and idle
+MISSES = 2  # not listed: it gets no more requests, and is forgotten when the last is over
 AT_ONCE = 16  # processes that are asked themselves
-MISSES_AT_MOST = 3  # not listed, whatever its counter says; or gone without an answer
+MISSES_AT_MOST = 3  # nobody at its address, and no word of its worker
 
 Key = tuple[str, int]
 
@@ -134,7 +135,10 @@ def _old(now: datetime) -> Q:
 def _miss(ids: Sequence[UUID], *, now: datetime) -> None:
     fresh = Q(missed_at=None) | Q(missed_at__lte=now - MISS_EVERY)
     rows = NodeModel.objects.filter(fresh, pk__in=ids)
-    rows.update(misses=F("misses") + 1, missed_at=now)
+    doubted = Case(
+        When(misses__gte=MISSES - 1, then=Coalesce("suspect_since", now)), default="suspect_since"
+    )
+    rows.update(misses=F("misses") + 1, missed_at=now, suspect_since=doubted)
 
 
 def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
@@ -146,7 +150,7 @@ def _refusing(rows: Sequence[NodeModel]) -> set[UUID]:
 
 
 def _forget(ids: Sequence[UUID], *, dead: Collection[UUID], now: datetime) -> list[NodeModel]:
-    enough = Q(misses__gte=MISSES_AT_MOST) | Q(misses__gte=MISSES, in_flight=0)
+    enough = Q(misses__gte=MISSES, in_flight=0)
     rows = NodeModel.objects.filter(enough | Q(pk__in=dead), pk__in=ids, state=ReplicaState.LOADED)
     return crashing.bury(rows, reason="Its worker does not run it any more.", now=now)
 

@@ -103,14 +103,17 @@ def test_one_that_is_not_listed_but_whose_port_is_taken_is_missed_twice(stage: S
         assert not NodeModel.objects.exists()
 
 
-def test_one_with_requests_needs_a_third_miss(stage: Stage) -> None:
+def test_one_with_requests_gets_no_more_and_is_forgotten_when_they_are_over(stage: Stage) -> None:
     stage.loaded()
     NodeModel.objects.update(in_flight=1)
     kill_backends(stage)
     with somebody_listening():
         look(stage, seconds=10)
-        look(stage, seconds=10)
-        assert NodeModel.objects.get().misses == 2
+        assert NodeModel.objects.serving().exists()
+        for _ in range(4):
+            look(stage, seconds=10)
+            assert not NodeModel.objects.serving().exists()
+        NodeModel.objects.update(in_flight=0)
         look(stage, seconds=10)
         assert not NodeModel.objects.exists()
 
