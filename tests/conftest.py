@@ -7,6 +7,7 @@ import pytest
 from celery import current_app
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
@@ -24,7 +25,7 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 # Nor does it refuse a connection: threads of a test may stand in line for longer than requests.
-django_settings.DATABASES["default"]["OPTIONS"]["pool"]["timeout"] = 60
+connection.settings_dict["OPTIONS"]["pool"]["timeout"] = 60
 
 # A password is to be slow to guess, not slow to test: a third of a second for every user made.
 django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

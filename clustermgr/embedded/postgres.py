@@ -35,7 +35,12 @@ SETTINGS = {
     "idle_in_transaction_session_timeout": "60000",
 }
 # A test database may be lost with its machine.
-VOLATILE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+VOLATILE = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "idle_in_transaction_session_timeout": "0",  # a test in its transaction may have to wait
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

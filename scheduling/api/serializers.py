@@ -167,6 +167,7 @@ class ModelReplicaOut(serializers.Serializer):
     current = serializers.BooleanField()
     outdated_at = serializers.DateTimeField(allow_null=True)
     withdrawn_at = serializers.DateTimeField(allow_null=True)
+    ejected_until = serializers.DateTimeField(allow_null=True)  # others are asked first until then
     last_used = serializers.DateTimeField(allow_null=True)
     last_confirmed_at = serializers.DateTimeField(allow_null=True)
     cleanup_error = serializers.CharField()

@@ -116,6 +116,7 @@ def replica_json(replica: NodeModel, *, revision: str, serving: bool) -> Json:
         "current": replica.outdated_at is None and replica.config_revision == revision,
         "outdated_at": replica.outdated_at,
         "withdrawn_at": replica.withdrawn_at,
+        "ejected_until": replica.ejected_until,
         "last_used": replica.last_used,
         "last_confirmed_at": replica.last_confirmed_at,
         "cleanup_error": replica.cleanup_error,

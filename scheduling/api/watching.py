@@ -1,8 +1,10 @@
 """What is under way, what was decided and what is free."""
 
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from clustermgr.lib.api import Pages, paged_array
 from clustermgr.lib.errors import NotFound
@@ -27,6 +29,7 @@ from scheduling.services import coldstart, counting
 from scheduling.states import JobState
 
 VIEW_JOBS = "scheduling.view_loadjob"
+REQUEST = "scheduling.request_route"
 LIVE = "active"
 
 
@@ -93,8 +96,15 @@ class DecisionsView(OperatorView):
         return paged_array(request, shown, _decisions, page_size=Pages.page_size)
 
 
+class MayWaitForIt(BasePermission):
+    """Who sees loads, and who was told to come back when one is over."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return request.user.has_perm(VIEW_JOBS) or request.user.has_perm(REQUEST)
+
+
 class LoadStatusView(OperatorView):
-    needs = {"GET": VIEW_JOBS}
+    permission_classes = (IsAuthenticated, MayWaitForIt)
 
     @operator_schema("getLoadStatus", "How far a model's load is", LoadStatusOut)
     def get(self, request: Request, name: str) -> Response:

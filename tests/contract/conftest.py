@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from clustermgr.lib.bus import NatsBus
+from clustermgr.lib.bus import NatsBus, exchange
 from tests.contract.nats_server import Server
 
 
@@ -14,6 +14,12 @@ def bus() -> Iterator[NatsBus]:
     bus = NatsBus(settings.CLUSTER)
     yield bus
     bus.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd on a busy machine is confirmed late, which is not what its tests are about."""
+    monkeypatch.setattr(exchange, "PATIENCE", 60.0)
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_publishing_needs_no_listener(bus: NatsBus, subject: str) -> None:
     bus.publish(subject, b"")
 
 
-def test_many_threads_get_their_own_answers(bus: NatsBus, subject: str) -> None:
+def test_many_threads_get_their_own_answers(bus: NatsBus, subject: str, patient: None) -> None:
     def ask(number: int) -> bytes:
         return bus.request(subject, str(number).encode(), timeout=SOON)
 

@@ -53,7 +53,7 @@ def test_events_come_in_order_on_the_callers_thread_and_before_the_answer(
 
 
 def test_no_event_is_lost_when_a_hundred_callers_share_the_connection(
-    server: Server, own_bus: NatsBus
+    server: Server, own_bus: NatsBus, patient: None
 ) -> None:
     def ask(number: int) -> list[bytes]:
         seen: list[bytes] = []

@@ -16,7 +16,9 @@ LONG = timedelta(minutes=15)
 WAITERS = 200
 
 
-def test_two_hundred_waiting_threads_are_freed_at_once(bus: NatsBus, subject: str) -> None:
+def test_two_hundred_waiting_threads_are_freed_at_once(
+    bus: NatsBus, subject: str, patient: None
+) -> None:
     def wait(number: int) -> None:
         bus.request(subject, b"", timeout=LONG, events=f"{subject}.{number}")
 

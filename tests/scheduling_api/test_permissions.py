@@ -46,11 +46,11 @@ READS = [
     (f"{MODEL}/jobs", "view_loadjob"),
     (f"{MODEL}/decisions", "view_placementdecision"),
     (f"{MODEL}/why", "view_placementdecision"),
-    (f"{MODEL}/load-status", "view_loadjob"),
     ("/api/scheduling/jobs", "view_loadjob"),
     ("/api/scheduling/capacity?label=tier", "view_backendnode"),
     ("/api/scheduling/why?model=llama", "view_modelschedulingconfig"),
 ]
+STATUS = f"{MODEL}/load-status"
 EVERY = {OPERATE, EDIT_RULE, ADD, EDIT, DELETE, ROUTE, *(permission for _, permission in READS)}
 
 
@@ -115,9 +115,15 @@ def test_reading_takes_the_permission_to_view(path: str, permission: str) -> Non
     assert operator(permission).get(path).status_code == 200
 
 
+@pytest.mark.parametrize("permission", ["view_loadjob", ROUTE])
+def test_who_sees_loads_or_waits_for_one_may_ask_how_far_it_is(permission: str) -> None:
+    assert operator(*(EVERY - {"view_loadjob", ROUTE})).get(STATUS).status_code == 403
+    assert operator(permission).get(STATUS).status_code == 200
+
+
 def test_nobody_in_particular_gets_nothing() -> None:
     before = facts()
-    asked = [("GET", path, b"") for path, _ in READS]
+    asked = [("GET", path, b"") for path in (STATUS, *(path for path, _ in READS))]
     for method, path, body in [*asked, *((m, p, b) for m, p, b, _ in WRITES)]:
         for secret in ("", "cm_made-up"):
             assert Caller(secret).send(method, path, body).status_code == 401, (method, path)
@@ -133,7 +139,7 @@ def test_a_browser_session_needs_its_csrf_token() -> None:
 
 
 def test_every_path_is_in_these_lists() -> None:
-    listed = {path.partition("?")[0] for path, _ in READS}
+    listed = {STATUS, *(path.partition("?")[0] for path, _ in READS)}
     listed |= {path.partition("?")[0] for _, path, _, _ in WRITES} | {f"{MODELS}/import"}
     for route in urls.urlpatterns:
         example = f"/api/{route.pattern}".replace("<str:node_id>", str(UUID(int=1)))
