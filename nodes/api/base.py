@@ -1,7 +1,7 @@
 """What the operator's endpoints share: a permission per verb, one node by its id, ETags."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
@@ -81,7 +81,7 @@ class HasVerbPermission(BasePermission):
 
 
 class OperatorView(APIView):
-    permission_classes = (IsAuthenticated, HasVerbPermission)
+    permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, HasVerbPermission)
     needs: ClassVar[dict[str, str]] = {}
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
