@@ -77,8 +77,8 @@ class ApiTokenAdmin(ConsoleAdmin):
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         people = User.objects.filter(is_active=True).order_by("username")
-        words = "Whose it is: it opens what they may do. A program gets a user of its own."
-        kwargs |= {"queryset": people, "required": False, "empty_label": "Yourself"}
+        words = "Whose it is, you if empty. It opens what they may do; a program gets its own user."
+        kwargs |= {"queryset": people, "required": False}
         return super().formfield_for_foreignkey(db_field, request, help_text=words, **kwargs)
 
     def save_model(

@@ -30,7 +30,13 @@ log = logging.getLogger(__name__)
 
 SAID = 500  # of a reason, where a list or a caller is told; the job keeps all of it
 STALL = timedelta(minutes=5)  # more than a step should take
-UNTOLD = {"phase": "", "percentage": 0.0, "current_bytes": 0, "total_bytes": 0}
+UNTOLD = {
+    "phase": "",
+    "percentage": 0.0,
+    "current_bytes": 0,
+    "total_bytes": 0,
+    "last_error": "",  # of an earlier try: it stood in the way, and does no more
+}
 COMING_UP = (ReplicaState.STAGING, ReplicaState.LOADING)
 
 

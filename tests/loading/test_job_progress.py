@@ -26,12 +26,13 @@ def claimed(queued: list[tuple[Any, ...]]) -> LoadJob:
 
 
 def test_each_phase_begins_at_nothing(claimed: LoadJob) -> None:
-    LoadJob.objects.update(progress_at=NOW, **DOWNLOADED)
+    LoadJob.objects.update(progress_at=NOW, last_error="gpu-1 did not listen yet.", **DOWNLOADED)
     assert jobs.stage(claimed, address="gpu-1:1", now=NOW)
     LoadJob.objects.update(progress_at=NOW, **DOWNLOADED)
     assert jobs.begin_loading(claimed, options=b"", within=timedelta(minutes=1), now=NOW)
     job = LoadJob.objects.get()
     assert (job.phase, job.percentage, job.current_bytes, job.total_bytes) == ("", 0, 0, 0)
+    assert job.last_error == ""  # what stood in the way does no more
 
 
 def test_a_backend_that_loads_shows_for_how_long_and_no_bar(claimed: LoadJob) -> None:
