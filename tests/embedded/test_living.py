@@ -25,6 +25,7 @@ HELD_AT = """
 WAITING = """
     SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted
 """
+UNLOADED = "SELECT count(*) FROM nodes_clusterevent WHERE after ->> 'cause' = %s"
 ACTIVE = "('pending', 'installing', 'staging', 'loading')"
 
 
@@ -104,23 +105,25 @@ def test_a_models_life(cluster: Cluster) -> None:
     cluster.ask("POST", f"{node}/resume", {})
 
     # One more than the minimum goes when nobody uses it
+    assert cluster.rows(UNLOADED, "idle") == [(0,)]
     cluster.ask("POST", "/api/models/llama/load", {"node": busy.node})
-    cluster.comes_to("llama", 3)
+    until(lambda: cluster.rows(UNLOADED, "idle") == [(1,)], seconds=180)
     cluster.comes_to("llama", 2)
 
     # Another model needs most of a machine: only the one above the minimum has to go
-    cluster.ask("POST", "/api/models/llama/load", {})
+    wanted = {"model_name": "llama", "min_replicas": 3}
+    cluster.ask("POST", "/api/nodes/scheduling", wanted)
     cluster.comes_to("llama", 3)
     later = "UPDATE nodes_nodemodel SET last_used = now() + interval '1 hour'"
     cluster.rows(later)  # they are used, so that none goes for being idle
+    cluster.ask("POST", "/api/nodes/scheduling", {**wanted, "min_replicas": 2})
     held = "SELECT count(*) FROM nodes_backendnode WHERE available_vram > %s"
     until(lambda: cluster.rows(held, 300 * MIB) == [(0,)], seconds=180)
     with cluster.watched("llama") as seen:
         define(cluster, "qwen", vram=300 * MIB, min_replicas=1)
         cluster.comes_to("qwen", 1)
     assert min(seen) == 2
-    evicted = "SELECT count(*) FROM nodes_clusterevent WHERE after ->> 'cause' = 'evicted'"
-    assert cluster.rows(evicted) == [(1,)]
+    assert cluster.rows(UNLOADED, "evicted") == [(1,)]
     cluster.ask("DELETE", "/api/models/qwen?force=true")
     cluster.ask("DELETE", "/api/models/llama?force=true")
     until(lambda: cluster.backends() == 0, seconds=180)
