@@ -53,3 +53,12 @@ def test_the_example_environment_names_every_knob_and_no_other() -> None:
     supervisor = {f"CLUSTER_{name}" for name in SUPERVISOR.split()}
     assert knobs <= named
     assert named <= knobs | supervisor
+
+
+def test_the_example_environment_tells_the_defaults() -> None:
+    text = (ROOT / ".env.example").read_text()
+    told = dict(re.findall(r"^#\s?(CLUSTER_\w+)=(\d+(?:\.\d+)?)$", text, re.MULTILINE))
+    ours = {f"CLUSTER_{knob.name.upper()}" for knob in fields(ClusterSettings)}
+    numbers = {name: value for name, value in told.items() if name in ours}
+    assert len(numbers) > 20
+    assert ClusterSettings.from_env(numbers) == ClusterSettings()

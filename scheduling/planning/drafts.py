@@ -39,6 +39,7 @@ class Draft:
     ) -> None:
         """Let a replica go; from now on nobody counts on it."""
         self.unload.append(replace(self._leave(standing, row, cause, reason), gap=gap))
+        standing.leaving += 1
         self.board.leave(row)
 
     def retire(
@@ -48,15 +49,16 @@ class Draft:
         leaver = replace(self._leave(standing, row, Cause.REPLACE, reason), gap=gap)
         if row.in_flight:
             self.retiring.append(leaver)
+            standing.outdated.append(row)  # it runs until then, and the maximum minds it
         else:
             self.unload.append(leaver)
+            standing.leaving += 1
             self.board.leave(row)
 
     def _leave(self, standing: Standing, row: ReplicaView, cause: Cause, reason: str) -> Unload:
         for group in standing.groups:
             if row in group:
                 group.remove(row)
-        standing.leaving += 1
         return Unload(
             replica=row.id,
             model=row.model,

@@ -207,9 +207,10 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(view: ClusterView) -> 
     # replica may be replaced: see the next law
     assume(not done.cancel)
     again = plan(carried_out(view, done))
-    assert again.place == ()
-    assert again.unload == ()
-    assert again.retire == ()
+    # While an edit is under way the idle stay; when its last old replica has gone, they go
+    edited = {name for name, one in standings(view).items() if one.old}
+    rest = [one for one in again.unload if one.cause != Cause.IDLE or one.model not in edited]
+    assert (again.place, rest, again.retire) == ((), [], ())
 
 
 @law
