@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do command -v python$$v >/dev/null 2>&1 && python$$v -c '' 2>/dev/null && { echo python$$v; exit; }; done; echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
+SOURCES := clustermgr nodes backendops scheduling worker tests
 # Tools that only look at the code need settings that parse, not services that run.
 CHECK_ENV = DJANGO_SECRET_KEY=a-key-for-checks-only-0123456789-abcdefghijklmnopqrstuvwxyz \
 	DJANGO_ALLOWED_HOSTS=checks.invalid DATABASE_URL=postgresql://checks@127.0.0.1/checks \
@@ -33,6 +34,7 @@ run: $(VENV)/runtime ## Run everything; Ctrl-C stops it
 
 test: $(VENV)/tools ## Run every test
 	@$(BIN)/python -m tests.browser.chromium
+	@$(BIN)/python -m compileall -q $(SOURCES)  # once, not in each of hundreds of processes
 	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: $(VENV)/tools ## Format, lint, types, import contracts, Django's own checks
