@@ -128,7 +128,6 @@ class NodeVerbs(ReadOnlyAdmin):
         "Stop worker",
         verb="drain",
         icon="power_settings_new",
-        variant=ActionVariant.WARNING,
         dialog=Dialog(
             title="Stop this node's worker?",
             explain="It exits as soon as the node is empty. What starts it on its machine may start"
