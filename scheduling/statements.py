@@ -1,17 +1,36 @@
 """The statements that the ORM cannot say in one: many rows at once, each with its own values."""
 
 # What this process holds, for another lease; whoever is missing in the answer was taken from us.
+# Locked by id first, as by whoever ends many: an UPDATE locks rows as it finds them.
 RENEW = """
+WITH held AS MATERIALIZED (
+    SELECT job.id
+      FROM scheduling_loadjob job
+      JOIN unnest(%(ids)s::bigint[], %(fences)s::bigint[]) AS claim (id, fence)
+        ON job.id = claim.id AND job.fence = claim.fence
+     WHERE job.state IN ('installing', 'staging', 'loading')
+     ORDER BY job.id
+       FOR NO KEY UPDATE OF job
+)
 UPDATE scheduling_loadjob job SET lease_until = %(until)s
-  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[]) AS held (id, fence)
- WHERE job.id = held.id AND job.fence = held.fence
-   AND job.state IN ('installing', 'staging', 'loading')
+  FROM held WHERE job.id = held.id
 RETURNING job.id
 """
 
-# All progress of one process. What was shown is never taken back; whoever moves gets more time,
-# up to a bound.
+# All progress of one process, locked as above. What was shown is never taken back; whoever moves
+# gets more time, up to a bound.
 PROGRESS = """
+WITH told AS MATERIALIZED (
+    SELECT tick.*
+      FROM scheduling_loadjob job
+      JOIN unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[],
+                  %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[])
+           AS tick (id, fence, phase, current_bytes, total_bytes, percentage)
+        ON job.id = tick.id AND job.fence = tick.fence
+     WHERE job.state IN ('installing', 'staging', 'loading')
+     ORDER BY job.id
+       FOR NO KEY UPDATE OF job
+)
 UPDATE scheduling_loadjob job
    SET phase = told.phase, progress_at = %(now)s,
        percentage = greatest(job.percentage, told.percentage),
@@ -19,11 +38,7 @@ UPDATE scheduling_loadjob job
        total_bytes = greatest(job.total_bytes, told.total_bytes),
        deadline_at = greatest(job.deadline_at,
                               least(%(until)s, job.created_at + %(at_most)s::interval))
-  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[],
-              %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[])
-       AS told (id, fence, phase, current_bytes, total_bytes, percentage)
- WHERE job.id = told.id AND job.fence = told.fence
-   AND job.state IN ('installing', 'staging', 'loading')
+  FROM told WHERE job.id = told.id
 """
 
 # Ends reservations and takes them off their nodes, in one statement: whoever ends a reservation

@@ -12,14 +12,16 @@ from django.db.models import QuerySet
 from nodes.backendrpc import Health
 from nodes.models import BackendNode, NodeModel
 from nodes.services import replicas
+from nodes.states import ReplicaState
+from scheduling import statements
 from scheduling.definitions import Definition
-from scheduling.models import ModelLoadInfo, RouteTally
+from scheduling.models import LoadJob, ModelLoadInfo, RouteTally
 from scheduling.planning.plans import Place, Rolled, Unload
-from scheduling.services import defining, intents, leasing, observing
+from scheduling.services import defining, intents, leasing, observing, stopping
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.services.tallying import Counts, Tallies
-from scheduling.states import Cause
-from tests.factories import NOW, make_model, make_node, make_replica
+from scheduling.states import Cause, JobState
+from tests.factories import NOW, make_job, make_model, make_node, make_replica
 from tests.routing.test_leases import ask
 from tests.services import until
 
@@ -43,6 +45,10 @@ def confirm() -> None:
 
 def miss() -> None:
     observing.note({Health.ALIVE: [], Health.BUSY: [], Health.GONE: [SECOND, FIRST]}, now=NOW)
+
+
+def stop() -> None:
+    stopping.stop_all("llama", by="tests", now=NOW, force=True)
 
 
 @transaction.atomic
@@ -108,14 +114,16 @@ def waiting(least: int) -> bool:
         return bool(cursor.fetchone()[0] >= least)
 
 
-@pytest.mark.parametrize("change", [edit, resume, confirm, miss, roll])
+@pytest.mark.parametrize("change", [edit, resume, confirm, miss, roll, stop])
 def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests_do(
     change: Callable[[], None],
 ) -> None:
-    model, node = defining.create(OLD, by="tests", now=NOW), make_node()
-    # The table has them the other way round: that is how a plain UPDATE would find them
-    for index, pk in enumerate((SECOND, FIRST)):
-        make_replica(node, index=index, id=pk, config_revision=model.config_revision)
+    model, node = defining.create(OLD, by="tests", now=NOW), make_node(id=FIRST)
+    other = make_node("gpu-2", id=SECOND) if change is stop else node
+    # The table has them the other way round: that is how a plain UPDATE would find them, and a
+    # walk from node to node
+    for index, (pk, at) in enumerate(((SECOND, node), (FIRST, other))):
+        make_replica(at, index=index, id=pk, config_revision=model.config_revision)
     taken = leasing.take([Wanted(ask=ask()), Wanted(ask=ask())], Terms(), now=NOW)
     leases = [lease.id for lease in taken if lease is not None]
     if change is resume:
@@ -125,6 +133,25 @@ def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests
         NodeModel.objects.filter(pk=FIRST).update(config_revision="before")
     in_a_line(NodeModel.objects.filter(pk=FIRST), partial(release, leases), change)
     assert set(NodeModel.objects.values_list("in_flight", flat=True)) == {0}
+
+
+def renew(jobs: list[LoadJob]) -> None:
+    with connection.cursor() as cursor:
+        ids, fences = [job.pk for job in jobs], [job.fence for job in jobs]
+        cursor.execute(statements.RENEW, {"until": NOW, "ids": ids, "fences": fences})
+
+
+def test_whoever_ends_loads_and_whoever_renews_their_leases_lock_them_in_one_order() -> None:
+    make_model()
+    node = make_node(max_replicas_per_model=2)
+    jobs = []
+    for index in range(2):
+        row = make_replica(node, index=index, state=ReplicaState.LOADING)
+        held: dict[str, Any] = {"due_at": None, "lease_until": NOW, "started_at": NOW}
+        jobs.append(make_job(node, index=index, replica=row, state=JobState.LOADING, **held))
+    first = LoadJob.objects.filter(pk=jobs[0].pk)
+    in_a_line(first, stop, partial(renew, jobs[::-1]))
+    assert set(LoadJob.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
 
 
 def relieve() -> None:
