@@ -220,7 +220,9 @@ SELECT replica_id FROM leaving WHERE stops
 
 # What a plan says of rules that cannot be kept, or can again, with a decision and an event where it
 # says something new. Only of rules that are as the plan saw them: an edit ends a pause, and must
-# not be slept through because of a tick that had looked before.
+# not be slept through because of a tick that had looked before. Who is at a rule changes it, or
+# deletes it with its model and waits for a node that this tick holds: it is passed over, and the
+# next tick has it.
 HUNGER = """
 WITH told AS (
     SELECT *
@@ -237,7 +239,7 @@ WITH told AS (
       FROM scheduling_modelschedulingconfig rule
       JOIN told ON told.model = rule.model_name AND told.seen = rule.xmin::text
      ORDER BY rule.id
-       FOR NO KEY UPDATE OF rule
+       FOR NO KEY UPDATE OF rule SKIP LOCKED
 ), written AS (
     UPDATE scheduling_modelschedulingconfig rule
        SET unsatisfiable_since = told.since, unsatisfiable_until = told.until,
