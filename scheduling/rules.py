@@ -13,7 +13,6 @@ from clustermgr.lib.errors import InvalidInput
 from nodes.labelling import check_key, check_value, shown
 from nodes.selectors import Operator, Selector
 from nodes.states import TaintEffect
-from nodes.taints import Toleration
 from scheduling.definitions import check_name
 from scheduling.states import RoutePolicy, Strategy
 
@@ -80,17 +79,16 @@ def _pairs(given: object) -> object:
 
 
 def as_pairs(text: str) -> dict[str, str] | None:
-    """LocalAI's form of a selector; None where it has no word for it."""
-    requirements = Selector.parse(text).requirements
+    """LocalAI's form of a selector; None where it has no word for it, or nobody can read it."""
+    try:
+        requirements = Selector.parse(text).requirements
+    except InvalidInput:
+        return None
     keys = [one.key for one in requirements]
     plain = all(one.operator is Operator.IN and len(one.values) == 1 for one in requirements)
     if not plain or len(set(keys)) < len(keys):
         return None
     return {one.key: one.values[0] for one in requirements}
-
-
-def tolerations_of(stored: list[dict[str, Any]]) -> list[Toleration]:
-    return [Toleration(**one) for one in stored]
 
 
 def _check_together(columns: Columns) -> None:
