@@ -57,13 +57,17 @@ def _about(field: str, check: Callable[..., Any], *given: object) -> Any:
 def selector_of(given: Mapping[str, Any]) -> str:
     """In our language, from ours or LocalAI's; unreadable is refused, never everything."""
     pairs, text = given.get("node_selector"), given.get("selector")
-    if pairs is not None and text is not None:
-        raise InvalidInput("Give node_selector or selector, not both.")
-    if text is not None:
-        if not isinstance(text, str):
-            raise InvalidInput("selector must be a text like tier=fast,!old.")
-        return str(Selector.parse(text))
-    return str(Selector.from_wire(_pairs(pairs)))
+    if text is None:
+        return str(Selector.from_wire(_pairs(pairs)))
+    if not isinstance(text, str):
+        raise InvalidInput("selector must be a text like tier=fast,!old.")
+    selector = str(Selector.parse(text))
+    # We answer with both, and what we answered may be sent back
+    if pairs in (None, "") or as_pairs(str(Selector.from_wire(_pairs(pairs)))) == as_pairs(
+        selector
+    ):
+        return selector
+    raise InvalidInput("Give node_selector or selector, not both, unless they mean the same.")
 
 
 def _pairs(given: object) -> object:

@@ -47,7 +47,7 @@ def test_a_list_shows_it_with_what_is_wrong_and_the_others_as_ever(
     "path", [f"{RULES}/bad", "/api/models/bad", "/api/models/bad/why", "/api/models/good"]
 )
 def test_it_can_be_looked_at_alone(root: Caller, broken: dict[str, Any], path: str) -> None:
-    read(root.get(path))
+    assert root.get(path).status_code == 200
 
 
 def test_it_is_put_right_by_another_in_its_place(root: Caller, broken: dict[str, Any]) -> None:
