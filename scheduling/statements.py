@@ -57,9 +57,9 @@ UPDATE nodes_backendnode node
 """
 
 # A plan's placements: slot, job, memory, decision and event of each, in one statement however many
-# they are; and what pressed a model is answered by its new replica. A model that was edited since
-# is not joined, nor a node that was closed, and a slot that somebody has is passed over: what is
-# left out is decided anew by the next tick. Nodes are locked by id, as by everybody.
+# they are. A model that was edited since is not joined, nor a node that was closed, and a slot that
+# somebody has is passed over: what is left out is decided anew by the next tick. Nodes are locked
+# by id, as by everybody.
 OPEN_JOBS = """
 WITH wanted AS (
     SELECT *
@@ -130,17 +130,6 @@ WITH wanted AS (
        SET reserved_vram = node.reserved_vram + more.amount
       FROM (SELECT node_id, sum(reserved_vram) AS amount FROM opened GROUP BY node_id) more
      WHERE node.id = more.node_id AND more.amount > 0
-), pressed AS MATERIALIZED (
-    SELECT tally.id
-      FROM scheduling_routetally tally
-     WHERE tally.model_name = ANY(%(pressed)s::text[]) AND tally.pressed_at IS NOT NULL
-       AND tally.model_name IN (SELECT model_name FROM opened)
-     -- the order in which they are written, which is Python's, or tick and web would deadlock
-     ORDER BY tally.model_name COLLATE "C", tally.minute, tally.shadow
-       FOR NO KEY UPDATE
-), relieved AS (
-    UPDATE scheduling_routetally tally SET pressed_at = NULL
-      FROM pressed WHERE tally.id = pressed.id
 )
 SELECT id FROM opened ORDER BY id
 """

@@ -15,11 +15,10 @@ from nodes.services import replicas
 from nodes.states import ReplicaState
 from scheduling import statements
 from scheduling.definitions import Definition
-from scheduling.models import LoadJob, ModelLoadInfo, RouteTally
-from scheduling.planning.plans import Place, Rolled, Unload
+from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.planning.plans import Rolled, Unload
 from scheduling.services import defining, intents, leasing, observing, stopping
 from scheduling.services.leasing import Terms, Wanted
-from scheduling.services.tallying import Counts, Tallies
 from scheduling.states import Cause, JobState
 from tests.factories import NOW, make_job, make_model, make_node, make_replica
 from tests.routing.test_leases import ask
@@ -152,38 +151,3 @@ def test_whoever_ends_loads_and_whoever_renews_their_leases_lock_them_in_one_ord
     first = LoadJob.objects.filter(pk=jobs[0].pk)
     in_a_line(first, stop, partial(renew, jobs[::-1]))
     assert set(LoadJob.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
-
-
-def relieve() -> None:
-    """A tick that answers pressure on two models."""
-    node = BackendNode.objects.get()
-    places = [
-        Place(
-            model=name,
-            revision="r1",
-            node=node.pk,
-            node_name=node.name,
-            index=0,
-            cause=Cause.PRESSURE,
-            vram=0,
-            summary="",
-        )
-        for name in "ab"
-    ]
-    with transaction.atomic():
-        intents.load(places, by="tests", now=NOW)
-
-
-def test_relief_and_what_was_counted_meanwhile_touch_tallies_in_one_order() -> None:
-    make_node()
-    for name in "ba":  # the other way round again
-        make_model(name)
-        RouteTally.objects.create(model_name=name, minute=NOW, picks=1, pressure=1, pressed_at=NOW)
-    tallies = Tallies()
-    for name in "ab":
-        counts = Counts(picks=1, pressure=1, pressed_at=NOW)
-        tallies.add(name, counts, shadow=False, now=NOW)
-    held = RouteTally.objects.filter(model_name="a")
-    in_a_line(held, tallies.flush, relieve)
-    assert {row.picks for row in RouteTally.objects.all()} == {2}
-    assert not RouteTally.objects.exclude(pressed_at=None).exists()
