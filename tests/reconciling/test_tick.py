@@ -207,8 +207,7 @@ def test_what_pressed_for_one_replica_does_not_count_for_the_next() -> None:
     make_model()
     make_rule(min_replicas=1, max_replicas=3)
     make_replica(node, config_revision="r1")
-    done = {"state": JobState.LOADED, "due_at": None, "finished_at": NOW}
-    make_job(node, index=0, **done)
+    make_job(node, state=JobState.LOADED, due_at=None, finished_at=NOW)
     press = partial(RouteTally.objects.create, model_name="llama", pressed_at=SOON)
     press(minute=NOW, picks=4, pressure=4)  # three before that load, one after it
     with override_settings(CLUSTER=replace(settings.CLUSTER, prefix_pressure_threshold=3)):

@@ -151,3 +151,17 @@ def test_whoever_ends_loads_and_whoever_renews_their_leases_lock_them_in_one_ord
     first = LoadJob.objects.filter(pk=jobs[0].pk)
     in_a_line(first, stop, partial(renew, jobs[::-1]))
     assert set(LoadJob.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
+
+
+def test_an_import_of_many_models_locks_all_their_replicas_in_that_order_too() -> None:
+    node = make_node()
+    for name, pk in (("a", SECOND), ("b", FIRST)):
+        definition = Definition.of({"name": name, "backend": "reference"})
+        model = defining.create(definition, by="tests", now=NOW)
+        make_replica(node, name, id=pk, config_revision=model.config_revision)
+    documents = [
+        {"name": name, "backend": "reference", "options": {"Threads": 2}} for name in ("a", "b")
+    ]
+    bring = partial(defining.import_all, documents, by="tests", now=NOW)
+    in_a_line(NodeModel.objects.filter(pk=FIRST), confirm, bring)
+    assert not NodeModel.objects.filter(outdated_at=None).exists()
