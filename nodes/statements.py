@@ -12,7 +12,11 @@ UNSYNCED = "SET LOCAL synchronous_commit TO off"
 # - NULL means "not told". A node that is pending or has left is only known to be there; a
 #   retired one is not listened to at all.
 # - LEAST skips NULLs, so NULLIF(.., 0) reads "no budget" and "total unknown" as no bound.
-# - Answers with the nodes whose hardware is not what it was: what was computed from it follows.
+# - Answers with the nodes whose hardware is not what it was (what was computed from it follows),
+#   and with those that have noticeably more room than they had: a process died, an operator raised
+#   a budget. Noticeable is a sixteenth of all of it, but at least 256 MiB, by which free memory
+#   wobbles without any reason, and at most 1 GiB: on a large card a model that is much smaller than
+#   a sixteenth may be waiting. RAM counts only where models live in it, which is without a GPU.
 # - The budget may not exceed the total (constraint node_budget_within_total), and one worker
 #   whose card shrank must not make the whole batch fail.
 # - reserved_vram is not touched: a load takes minutes, and its job owns what it reserved until
@@ -28,13 +32,15 @@ WITH beat AS (
     )
 ), heard AS (
     SELECT node.id, node.total_vram AS old_total, node.gpu_vendor AS old_vendor,
+        node.available_vram AS old_vram, node.available_ram AS old_ram,
+        node.available_disk AS old_disk,
         node.approved_at IS NOT NULL AND node.left_at IS NULL AS listened_to
     FROM nodes_backendnode node JOIN beat ON beat.id = node.id
     WHERE node.retired_at IS NULL
     ORDER BY node.id
     FOR NO KEY UPDATE OF node
 ), told AS (
-    SELECT beat.id, beat.received_at, old_total, old_vendor,
+    SELECT beat.id, beat.received_at, old_total, old_vendor, old_vram, old_ram, old_disk,
         CASE WHEN listened_to THEN beat.available_vram END AS available_vram,
         CASE WHEN listened_to THEN beat.total_vram END AS total_vram,
         CASE WHEN listened_to THEN beat.available_ram END AS available_ram,
@@ -56,9 +62,18 @@ UPDATE nodes_backendnode node SET
     total_disk = COALESCE(told.total_disk, node.total_disk),
     gpu_vendor = COALESCE(told.gpu_vendor, node.gpu_vendor)
 FROM told WHERE node.id = told.id
-RETURNING node.id, told.total_vram <> told.old_total OR told.gpu_vendor <> told.old_vendor AS other
+RETURNING node.id,
+    COALESCE(told.total_vram <> told.old_total OR told.gpu_vendor <> told.old_vendor, false)
+        AS other,
+    node.available_vram - told.old_vram
+        >= GREATEST(268435456, LEAST(1073741824, NULLIF(node.total_vram, 0) / 16))
+    OR node.available_disk - told.old_disk
+        >= GREATEST(268435456, LEAST(1073741824, NULLIF(node.total_disk, 0) / 16))
+    OR (node.total_vram = 0 AND node.available_ram - told.old_ram
+        >= GREATEST(268435456, LEAST(1073741824, NULLIF(node.total_ram, 0) / 16)))
+        AS roomier
 )
-SELECT id FROM stored WHERE other
+SELECT id, other, roomier FROM stored WHERE other OR roomier
 """
 
 # Counting and starting a new window in one statement: two processes cannot both be the first.

@@ -1,10 +1,18 @@
 """Lists of models as people write them in files."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from clustermgr.lib.errors import InvalidInput
+
+
+def documents(asked: Mapping[str, Any]) -> Any:
+    """What is to be imported: given as it is, or as text."""
+    if "models" in asked and "yaml" in asked:
+        raise InvalidInput("Give models or yaml, not both.")
+    return asked["models"] if "models" in asked else read_yaml(asked.get("yaml", ""))
 
 
 def read_yaml(text: str) -> Any:

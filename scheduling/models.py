@@ -314,7 +314,7 @@ class RouteTally(models.Model):
     lucky = models.PositiveBigIntegerField(default=0)  # in turn, and yet to who has seen it
     # Requests in flight on the chosen one beyond those on the idlest, summed
     regret = models.PositiveBigIntegerField(default=0)
-    # The last request under pressure that nobody has added a replica for yet
+    # The last request under pressure
     pressed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

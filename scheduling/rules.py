@@ -13,7 +13,6 @@ from clustermgr.lib.errors import InvalidInput
 from nodes.labelling import check_key, check_value, shown
 from nodes.selectors import Operator, Selector
 from nodes.states import TaintEffect
-from nodes.taints import Toleration
 from scheduling.definitions import check_name
 from scheduling.states import RoutePolicy, Strategy
 
@@ -58,13 +57,17 @@ def _about(field: str, check: Callable[..., Any], *given: object) -> Any:
 def selector_of(given: Mapping[str, Any]) -> str:
     """In our language, from ours or LocalAI's; unreadable is refused, never everything."""
     pairs, text = given.get("node_selector"), given.get("selector")
-    if pairs is not None and text is not None:
-        raise InvalidInput("Give node_selector or selector, not both.")
-    if text is not None:
-        if not isinstance(text, str):
-            raise InvalidInput("selector must be a text like tier=fast,!old.")
-        return str(Selector.parse(text))
-    return str(Selector.from_wire(_pairs(pairs)))
+    if text is None:
+        return str(Selector.from_wire(_pairs(pairs)))
+    if not isinstance(text, str):
+        raise InvalidInput("selector must be a text like tier=fast,!old.")
+    selector = str(Selector.parse(text))
+    # We answer with both, and what we answered may be sent back
+    if pairs in (None, "") or as_pairs(str(Selector.from_wire(_pairs(pairs)))) == as_pairs(
+        selector
+    ):
+        return selector
+    raise InvalidInput("Give node_selector or selector, not both, unless they mean the same.")
 
 
 def _pairs(given: object) -> object:
@@ -80,17 +83,16 @@ def _pairs(given: object) -> object:
 
 
 def as_pairs(text: str) -> dict[str, str] | None:
-    """LocalAI's form of a selector; None where it has no word for it."""
-    requirements = Selector.parse(text).requirements
+    """LocalAI's form of a selector; None where it has no word for it, or nobody can read it."""
+    try:
+        requirements = Selector.parse(text).requirements
+    except InvalidInput:
+        return None
     keys = [one.key for one in requirements]
     plain = all(one.operator is Operator.IN and len(one.values) == 1 for one in requirements)
     if not plain or len(set(keys)) < len(keys):
         return None
     return {one.key: one.values[0] for one in requirements}
-
-
-def tolerations_of(stored: list[dict[str, Any]]) -> list[Toleration]:
-    return [Toleration(**one) for one in stored]
 
 
 def _check_together(columns: Columns) -> None:

@@ -85,7 +85,9 @@ FREED_FOR = timedelta(minutes=1)  # who has not beaten for so long is not counte
 REPLICA = len(ReplicaView._fields)
 
 # A model has a definition, a rule, or both. Pressed: enough requests had to go elsewhere lately.
-# They are counted by the minute: with a threshold above one, some may be a minute too old.
+# They are counted by the minute: with a threshold above one, some may be a minute too old. What was
+# counted in the minute in which the model's last load began, or before, is answered by that: web
+# processes write up to seconds later, and would press for a second one.
 MODELS = """
 SELECT coalesce(model.model_name, rule.model_name),
        model.config_revision, model.backend,
@@ -106,8 +108,12 @@ SELECT coalesce(model.model_name, rule.model_name),
   FROM scheduling_modelloadinfo model
   FULL JOIN scheduling_modelschedulingconfig rule ON rule.model_name = model.model_name
   LEFT JOIN (
-      SELECT model_name FROM scheduling_routetally
+      SELECT model_name FROM scheduling_routetally tally
        WHERE minute >= %(since)s - interval '1 minute' AND pressed_at >= %(since)s AND NOT shadow
+         AND minute > coalesce(
+             (SELECT created_at FROM scheduling_loadjob job
+               WHERE job.model_name = tally.model_name ORDER BY job.id DESC LIMIT 1),
+             '-infinity')
        GROUP BY model_name HAVING sum(pressure) >= %(enough)s
   ) pressed ON pressed.model_name = coalesce(model.model_name, rule.model_name)
  CROSS JOIN scheduling_capacity capacity

@@ -1,17 +1,36 @@
 """The statements that the ORM cannot say in one: many rows at once, each with its own values."""
 
 # What this process holds, for another lease; whoever is missing in the answer was taken from us.
+# Locked by id first, as by whoever ends many: an UPDATE locks rows as it finds them.
 RENEW = """
+WITH held AS MATERIALIZED (
+    SELECT job.id
+      FROM scheduling_loadjob job
+      JOIN unnest(%(ids)s::bigint[], %(fences)s::bigint[]) AS claim (id, fence)
+        ON job.id = claim.id AND job.fence = claim.fence
+     WHERE job.state IN ('installing', 'staging', 'loading')
+     ORDER BY job.id
+       FOR NO KEY UPDATE OF job
+)
 UPDATE scheduling_loadjob job SET lease_until = %(until)s
-  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[]) AS held (id, fence)
- WHERE job.id = held.id AND job.fence = held.fence
-   AND job.state IN ('installing', 'staging', 'loading')
+  FROM held WHERE job.id = held.id
 RETURNING job.id
 """
 
-# All progress of one process. What was shown is never taken back; whoever moves gets more time,
-# up to a bound.
+# All progress of one process, locked as above. What was shown is never taken back; whoever moves
+# gets more time, up to a bound.
 PROGRESS = """
+WITH told AS MATERIALIZED (
+    SELECT tick.*
+      FROM scheduling_loadjob job
+      JOIN unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[],
+                  %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[])
+           AS tick (id, fence, phase, current_bytes, total_bytes, percentage)
+        ON job.id = tick.id AND job.fence = tick.fence
+     WHERE job.state IN ('installing', 'staging', 'loading')
+     ORDER BY job.id
+       FOR NO KEY UPDATE OF job
+)
 UPDATE scheduling_loadjob job
    SET phase = told.phase, progress_at = %(now)s,
        percentage = greatest(job.percentage, told.percentage),
@@ -19,11 +38,7 @@ UPDATE scheduling_loadjob job
        total_bytes = greatest(job.total_bytes, told.total_bytes),
        deadline_at = greatest(job.deadline_at,
                               least(%(until)s, job.created_at + %(at_most)s::interval))
-  FROM unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(phases)s::text[],
-              %(currents)s::bigint[], %(totals)s::bigint[], %(percentages)s::float8[])
-       AS told (id, fence, phase, current_bytes, total_bytes, percentage)
- WHERE job.id = told.id AND job.fence = told.fence
-   AND job.state IN ('installing', 'staging', 'loading')
+  FROM told WHERE job.id = told.id
 """
 
 # Ends reservations and takes them off their nodes, in one statement: whoever ends a reservation
@@ -42,9 +57,9 @@ UPDATE nodes_backendnode node
 """
 
 # A plan's placements: slot, job, memory, decision and event of each, in one statement however many
-# they are; and what pressed a model is answered by its new replica. A model that was edited since
-# is not joined, nor a node that was closed, and a slot that somebody has is passed over: what is
-# left out is decided anew by the next tick. Nodes are locked by id, as by everybody.
+# they are. A model that was edited since is not joined, nor a node that was closed, and a slot that
+# somebody has is passed over: what is left out is decided anew by the next tick. Nodes are locked
+# by id, as by everybody.
 OPEN_JOBS = """
 WITH wanted AS (
     SELECT *
@@ -115,17 +130,6 @@ WITH wanted AS (
        SET reserved_vram = node.reserved_vram + more.amount
       FROM (SELECT node_id, sum(reserved_vram) AS amount FROM opened GROUP BY node_id) more
      WHERE node.id = more.node_id AND more.amount > 0
-), pressed AS MATERIALIZED (
-    SELECT tally.id
-      FROM scheduling_routetally tally
-     WHERE tally.model_name = ANY(%(pressed)s::text[]) AND tally.pressed_at IS NOT NULL
-       AND tally.model_name IN (SELECT model_name FROM opened)
-     -- the order in which they are written, which is Python's, or tick and web would deadlock
-     ORDER BY tally.model_name COLLATE "C", tally.minute, tally.shadow
-       FOR NO KEY UPDATE
-), relieved AS (
-    UPDATE scheduling_routetally tally SET pressed_at = NULL
-      FROM pressed WHERE tally.id = pressed.id
 )
 SELECT id FROM opened ORDER BY id
 """
@@ -205,7 +209,9 @@ SELECT replica_id FROM leaving WHERE stops
 
 # What a plan says of rules that cannot be kept, or can again, with a decision and an event where it
 # says something new. Only of rules that are as the plan saw them: an edit ends a pause, and must
-# not be slept through because of a tick that had looked before.
+# not be slept through because of a tick that had looked before. Who is at a rule changes it, or
+# deletes it with its model and waits for a node that this tick holds: it is passed over, and the
+# next tick has it.
 HUNGER = """
 WITH told AS (
     SELECT *
@@ -222,7 +228,7 @@ WITH told AS (
       FROM scheduling_modelschedulingconfig rule
       JOIN told ON told.model = rule.model_name AND told.seen = rule.xmin::text
      ORDER BY rule.id
-       FOR NO KEY UPDATE OF rule
+       FOR NO KEY UPDATE OF rule SKIP LOCKED
 ), written AS (
     UPDATE scheduling_modelschedulingconfig rule
        SET unsatisfiable_since = told.since, unsatisfiable_until = told.until,

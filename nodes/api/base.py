@@ -1,7 +1,7 @@
 """What the operator's endpoints share: a permission per verb, one node by its id, ETags."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
@@ -66,7 +66,7 @@ def operator_schema(
 
 
 class HasVerbPermission(BasePermission):
-    """The view says which permission each method needs; a method it does not name is refused.
+    """The view says which permissions each method needs; a method it does not name is refused.
 
     One that it does not have needs none: nobody may, which is 405 and not 403.
     """
@@ -77,12 +77,14 @@ class HasVerbPermission(BasePermission):
         needed = getattr(view, "needs", {}).get(
             "GET" if request.method == "HEAD" else request.method
         )
-        return needed is not None and request.user.has_perm(needed)
+        if needed is None:
+            return False
+        return request.user.has_perms([needed] if isinstance(needed, str) else needed)
 
 
 class OperatorView(APIView):
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, HasVerbPermission)
-    needs: ClassVar[dict[str, str]] = {}
+    needs: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         with_length(request)

@@ -11,6 +11,7 @@ from nodes.models import NodeModel
 from nodes.signals import capacity_changed as capacity_changed_signal
 from nodes.signals import replica_removed as replica_removed_signal
 from nodes.signals import replica_unloading as replica_unloading_signal
+from nodes.signals import room_came as room_came_signal
 from nodes.signals import service_lost as service_lost_signal
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,11 @@ log = logging.getLogger(__name__)
 def capacity_changed(node_id: UUID) -> None:
     """Something that did not fit may fit now."""
     transaction.on_commit(partial(_send_capacity_changed, node_id))
+
+
+def room_came() -> None:
+    """Workers report more free memory or disk than before; once for all of a batch."""
+    transaction.on_commit(_send_room_came)
 
 
 def service_lost() -> None:
@@ -50,6 +56,10 @@ def _send_replica_unloading(replica_id: UUID) -> None:
 
 def _send_capacity_changed(node_id: UUID) -> None:
     _log_errors(capacity_changed_signal.send_robust(sender=None, node_id=node_id))
+
+
+def _send_room_came() -> None:
+    _log_errors(room_came_signal.send_robust(sender=None))
 
 
 def _send_service_lost() -> None:

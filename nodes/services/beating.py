@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from nodes import statements
-from nodes.services import capacity
+from nodes.services import announce, capacity
 from nodes.wire import HeartbeatReport
 
 REPORTED = tuple(field.name for field in fields(HeartbeatReport))
@@ -35,9 +35,12 @@ def record(beats: Sequence[Beat]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statements.UNSYNCED)
         cursor.execute(statements.RECORD_BEATS, parameters(beats))
-        changed = [node_id for (node_id,) in cursor.fetchall()]
+        news = cursor.fetchall()
+    changed = [node_id for node_id, other, _ in news if other]
     if changed:
         capacity.follow_hardware(changed, now=max(beat.received_at for beat in beats))
+    if any(roomier for *_, roomier in news):
+        announce.room_came()
 
 
 def parameters(beats: Iterable[Beat]) -> list[list[Any]]:

@@ -89,7 +89,8 @@ def _set_budget(
         "vram_budget_manually_set": manual,
     }
     # Down at once: waiting for the next report would let ten more seconds of placements in.
-    # Up has to wait for it: only the worker knows what is really free.
+    # Up has to wait for it: only the worker knows what is really free. Its next report tells
+    # whoever waits for room (`beating`).
     available = Least("available_vram", Value(ceiling), output_field=ByteCount())
     recapped = {"available_vram": available} if ceiling else {}
     _change(node, changes, by=by, now=now, **recapped)

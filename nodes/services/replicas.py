@@ -51,9 +51,13 @@ def write_off(
 
 @transaction.atomic
 def restore(node: BackendNode, *, now: datetime) -> None:
-    """Let what a drain withdrew take requests again; what it stopped stays stopped."""
-    withdrawn = NodeModel.objects.filter(node=node, withdrawn_at__isnull=False).locked()
-    NodeModel.objects.filter(pk__in=withdrawn).update(withdrawn_at=None, updated_at=now)
+    """Let what a drain withdrew take requests again; what it stopped stays stopped.
+
+    All of the node's are locked: a registration goes on with the others, perhaps of lower ids.
+    """
+    held = NodeModel.objects.filter(node=node).locked()
+    withdrawn = NodeModel.objects.filter(pk__in=held, withdrawn_at__isnull=False)
+    withdrawn.update(withdrawn_at=None, updated_at=now)
 
 
 def _loss(replica: NodeModel, *, reason: str, now: datetime, by: str) -> ClusterEvent:

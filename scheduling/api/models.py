@@ -1,13 +1,15 @@
 """Models: what they are, over HTTP."""
 
+from dataclasses import asdict
+
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clustermgr.lib.api import paged_array
-from clustermgr.lib.errors import InvalidInput
 from nodes.api.base import IF_MATCH, PAGING, OperatorView, findable, operator_schema, truth
+from scheduling import importing
 from scheduling.api.serializers import (
     DeletedOut,
     ImportedOut,
@@ -18,7 +20,6 @@ from scheduling.api.serializers import (
 )
 from scheduling.api.shapes import Json, model_json
 from scheduling.definitions import Definition, keys_of
-from scheduling.importing import read_yaml
 from scheduling.models import ModelLoadInfo
 from scheduling.services import defining, rolling, standing
 from scheduling.states import Cutover
@@ -52,25 +53,12 @@ class ModelsView(OperatorView):
 
 
 class ImportView(OperatorView):
-    needs = {"POST": ADD}
+    needs = {"POST": (ADD, EDIT)}
 
     @operator_schema("importModels", "Define or edit many, or none", ImportedOut, body=ImportIn)
     def post(self, request: Request) -> Response:
-        if not request.user.has_perm(EDIT):
-            self.permission_denied(request)
-        asked = self.valid(ImportIn)
-        if "models" in asked and "yaml" in asked:
-            raise InvalidInput("Give models or yaml, not both.")
-        documents = asked["models"] if "models" in asked else read_yaml(asked.get("yaml", ""))
-        done = defining.import_all(documents, by=self.actor, now=timezone.now())
-        return Response(
-            {
-                "created": done.created,
-                "edited": done.edited,
-                "unchanged": done.unchanged,
-                "to_replace": done.to_replace,
-            }
-        )
+        documents = importing.documents(self.valid(ImportIn))
+        return Response(asdict(defining.import_all(documents, by=self.actor, now=timezone.now())))
 
 
 class ModelView(OperatorView):

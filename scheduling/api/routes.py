@@ -29,7 +29,7 @@ from scheduling.api.route_serializers import (
 from scheduling.api.verbs import LATER
 from scheduling.routing.asks import Ask, Lease
 from scheduling.services import complaints, leasing
-from scheduling.services.complaints import Complaint
+from scheduling.services.complaints import Complaint, Heard
 from scheduling.services.routing import default_router
 
 ROUTE = {"POST": "scheduling.request_route", "DELETE": "scheduling.request_route"}
@@ -91,20 +91,18 @@ class FailureView(OperatorView):
 
     @operator_schema("reportFailure", "A replica failed: another lease", FailedOut, body=FailureIn)
     def post(self, request: Request, lease_id: str) -> Response:
-        given, now = self.valid(FailureIn), timezone.now()
-        kind = Complaint(given["kind"])
-        heard = complaints.hear(
-            _lease(lease_id), kind, by=self.actor, detail=given["detail"], now=now
-        )
-        ask = Ask(
-            model=heard.model,
-            holder=self.actor,
-            ttl=routebody.ttl_of(None),
-            excluded=frozenset({heard.replica}),
-        )
-        other = default_router(clock=timezone.now).acquire(ask) if given["another"] else None
+        given, lease = self.valid(FailureIn), _lease(lease_id)
+        kind, detail = Complaint(given["kind"]), given["detail"]
+        heard = complaints.hear(lease, kind, by=self.actor, detail=detail, now=timezone.now())
+        other = _another(heard, holder=self.actor) if given["another"] else None
         told = _granted(other) if other else None
         return Response({"replica": str(heard.replica), "done": heard.done, "lease": told})
+
+
+def _another(heard: Heard, *, holder: str) -> Lease | None:
+    excluded = frozenset({heard.replica})
+    ask = Ask(model=heard.model, holder=holder, ttl=routebody.ttl_of(None), excluded=excluded)
+    return default_router(clock=timezone.now).acquire(ask)
 
 
 def _granted(lease: Lease) -> dict[str, Any]:

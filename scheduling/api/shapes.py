@@ -23,7 +23,8 @@ def rule_json(standing: Standing) -> Json:
     return {
         **_localai(rule),
         "selector": rule.selector,
-        "tolerations": rule.tolerations,
+        # Whoever reads a list must not fail at one rule that holds none; `why` says so
+        "tolerations": rule.tolerations if isinstance(rule.tolerations, list) else [],
         "pinned": rule.pinned,
         "priority": rule.priority,
         "strategy": rule.strategy,

@@ -65,16 +65,18 @@ def one_more(
     if spot is not None:
         filling.place(draft, standing, wish, spot, cause, replaces=replaces)
         return Outcome()
-    return _no_room(draft, wish, only)
+    return _no_room(draft, standing, wish, only)
 
 
 def _only(spots: list[Spot], wish: Wish) -> Spot | None:
     return next((spot for spot in spots if not filters.objections(spot, wish)), None)
 
 
-def _no_room(draft: Draft, wish: Wish, only: list[Spot] | None) -> Outcome:
+def _no_room(draft: Draft, standing: Standing, wish: Wish, only: list[Spot] | None) -> Outcome:
     allowed = [s for s in only if not s.closed and filters.allows(s, wish)] if only else None
     waiting = evicting.make_room(draft, wish, spots=allowed)
+    if not waiting and only is None:  # who wants that very node is told what it lacks
+        waiting = filling.own_leaving(standing)
     if waiting:
         return Outcome(kind=Refusal.ROOM, sentence=f"{wish.name} has to wait: {waiting}")
     answer = explaining.nowhere(draft.board, wish, spots=only)

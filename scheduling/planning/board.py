@@ -83,6 +83,12 @@ class Board:
         if spot is not None:
             spot.leaving += 1
 
+    def free(self, job: JobView) -> None:
+        """A load is given up; what it holds comes back as from a replica that goes."""
+        spot = self.spots.get(job.node)
+        if spot is not None:
+            spot.leaving += 1
+
     def name(self, node: UUID) -> str:
         spot = self.spots.get(node)
         return spot.view.name if spot else "a node that is gone"

@@ -17,6 +17,8 @@ def plan(view: ClusterView, *, now: datetime, knobs: Knobs) -> Plan:
         draft.standings.values(), key=lambda one: (-one.rule.priority, one.model.name)
     )
     for standing in standings:
+        trimming.abandon(draft, standing)
+    for standing in standings:
         if not rolling.turn(draft, standing):
             filling.keep_floor(draft, standing)
     for standing in standings:

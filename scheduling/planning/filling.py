@@ -179,13 +179,20 @@ def _causes(standing: Standing, missing: int) -> Iterator[Cause]:
 def short(draft: Draft, standing: Standing, wish: Wish, cause: Cause, *, aside: str = "") -> None:
     """Begin to make room, or say why there is none."""
     missing = max(standing.rule.min_replicas, standing.model.rolling) - standing.have
-    waiting = aside or evicting.make_room(draft, wish)
-    if not waiting and standing.leaving:
-        waiting = "One of its own replicas is leaving: its slot is free in a moment."
+    waiting = aside or evicting.make_room(draft, wish) or own_leaving(standing)
     if waiting:
         draft.hold(standing, waiting, missing=missing)
         return
     starve(draft, standing, cause, explaining.nowhere(draft.board, wish), missing=missing)
+
+
+def own_leaving(standing: Standing) -> str:
+    """A slot belongs to its model: what it waits for when one of its own goes."""
+    if not standing.leaving:
+        return ""
+    if standing.useless:
+        return "A load from before its edit is given up: that slot is free in a moment."
+    return "One of its own replicas is leaving: its slot is free in a moment."
 
 
 def targets(draft: Draft, wish: Wish) -> list[Spot]:
@@ -211,6 +218,10 @@ def _spread(draft: Draft, standing: Standing, wish: Wish, missing: Sequence[Spot
     waiting = evicting.make_room(draft, wish, spots=able)
     if waiting:
         draft.hold(standing, waiting, missing=len(full))
+        return
+    if own := own_leaving(standing):
+        draft.hold(standing, own, missing=len(full))
+        standing.waiting = False  # each node speaks for itself: old ones elsewhere may go
         return
     answer = explaining.nowhere(draft.board, wish, spots=full)
     starve(draft, standing, Cause.SPREAD, answer, missing=len(full))

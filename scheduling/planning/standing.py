@@ -31,7 +31,8 @@ class Standing:
     lost: list[ReplicaView] = field(default_factory=list)  # outdated, where nobody answers
     coming: list[UUID] = field(default_factory=list)  # nodes where one loads, or is in doubt
     loads: list[JobView] = field(default_factory=list)  # of those the ones that load
-    leaving: int = 0  # being stopped, where that is a matter of moments
+    useless: list[JobView] = field(default_factory=list)  # loads that will never be published
+    leaving: int = 0  # being stopped, or given up, where that is a matter of moments
     placed: int = 0
     pressed: bool = False  # requests had to go where nobody has seen their prompt
     short: bool = False  # a replica is missing and nothing is done about it in this plan
@@ -105,9 +106,10 @@ def judge(model: ModelView, board: Board, *, now: datetime, knobs: Knobs) -> Sta
     moving = {row.id for row in (*standing.serving, *standing.misplaced, *standing.old)}
     for job in board.loads.get(model.name, ()):
         at = board.spots.get(job.node)
-        if at is None or not at.routable or job.revision != model.revision:
-            continue
-        if job.replaces not in moving:
+        if not model.defined or job.revision != model.revision:
+            standing.useless.append(job)
+            standing.leaving += at is not None and at.reachable
+        elif at is not None and at.routable and job.replaces not in moving:
             standing.coming.append(job.node)
             standing.loads.append(job)
     return standing

@@ -15,6 +15,18 @@ from scheduling.planning.views import ReplicaView
 from scheduling.states import Cause
 
 
+def abandon(draft: Draft, standing: Standing) -> None:
+    """Give up loads of what their model is not any more: they only keep the new one waiting.
+
+    Also while old replicas are replaced one by one: no load of theirs would ever serve.
+    """
+    edited = "Its model was edited since this load began."
+    reason = edited if standing.model.defined else "Nobody defines its model any more."
+    for job in sorted(standing.useless, key=lambda job: job.id):
+        draft.cancel.append(Cancel(job=job.id, model=job.model, reason=reason))
+        draft.board.free(job)
+
+
 def trim(draft: Draft, standing: Standing) -> None:
     """Let go whatever a model has too much of."""
     _outdated(draft, standing)

@@ -1,11 +1,14 @@
 """A rule as a form: three modes instead of columns that exclude each other."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from clustermgr.lib.errors import DomainError, InvalidInput
 from nodes.states import TaintEffect
+from nodes.taints import Toleration
 from scheduling.models import ModelSchedulingConfig
+from scheduling.planning import wishes
 from scheduling.presenting import words
 from scheduling.states import RoutePolicy, Strategy
 
@@ -40,9 +43,17 @@ def context(model_name: str, rule: ModelSchedulingConfig | None) -> dict[str, An
         "rule": shown,
         "rule_exists": rule is not None,
         "mode": words.mode(shown),
-        "tolerations": "\n".join(map(_written, shown.tolerations)),
+        **_read_tolerations(shown),
         **CHOICES,
     }
+
+
+def _read_tolerations(rule: ModelSchedulingConfig) -> dict[str, Any]:
+    try:
+        found = wishes.read_tolerations(rule.tolerations)
+    except InvalidInput as refusal:  # the form is where it can be put right
+        return {"tolerations": json.dumps(rule.tolerations), "wrong": {"tolerations": refusal}}
+    return {"tolerations": "\n".join(map(_written, found))}
 
 
 def again(form: Mapping[str, str], refusal: DomainError) -> dict[str, Any]:
@@ -107,7 +118,7 @@ def _tolerations(text: str) -> list[dict[str, str]]:
     return found
 
 
-def _written(toleration: Mapping[str, str]) -> str:
-    value = f"={toleration['value']}" if "value" in toleration else ""
-    effect = f":{toleration['effect']}" if "effect" in toleration else ""
-    return f"{toleration.get('key', '')}{value}{effect}"
+def _written(toleration: Toleration) -> str:
+    value = f"={toleration.value}" if toleration.value is not None else ""
+    effect = f":{toleration.effect}" if toleration.effect else ""
+    return f"{toleration.key or ''}{value}{effect}"

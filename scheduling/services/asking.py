@@ -81,7 +81,7 @@ def why(model_name: str, *, now: datetime) -> Why:
         model=model_name,
         desired=desired,
         serving=standing.taking,
-        coming=len(draft.board.loads[model_name]),
+        coming=len(draft.board.loads[model_name]) - len(standing.useless),
         satisfied=not reason,
         reason=reason or _contented(standing, desired),
         smallest_fix=fix,
@@ -107,7 +107,9 @@ def compare(supposed: Changes, *, now: datetime) -> Compared:
 def _suppose(view: ClusterView, supposed: Changes, *, now: datetime) -> Plan:
     other = changes.supposed(view, supposed, now=now)
     plan = deciding.plan(other, now=now, knobs=knobs(settings.CLUSTER))
-    return replace(plan, cancel=(*plan.cancel, *changes.abandoned(view, supposed)))
+    known = {one.job for one in plan.cancel}
+    more = [one for one in changes.abandoned(view, supposed) if one.job not in known]
+    return replace(plan, cancel=(*plan.cancel, *more))
 
 
 def _now(supposed: Changes, *, now: datetime) -> ClusterView:

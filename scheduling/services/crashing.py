@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Count, F
+from django.db.models.functions import Collate
 
 from nodes.models import NodeModel
 from nodes.querysets import NodeModelQuerySet
@@ -32,7 +33,8 @@ def settle(lost: Sequence[NodeModel], *, now: datetime) -> None:
     Call it after the replicas are gone: a model is locked before its replicas.
     """
     names = sorted({row.model_name for row in lost})
-    models = ModelLoadInfo.objects.filter(pk__in=names).order_by("pk")
+    # By Python's order, as an import locks them
+    models = ModelLoadInfo.objects.filter(pk__in=names).order_by(Collate("model_name", "C"))
     deaths = _deaths(names, now=now)
     for model in models.select_for_update(no_key=True):
         count = deaths.get((model.model_name, model.config_revision), 0)

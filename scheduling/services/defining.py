@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Collate
 
 from clustermgr.lib.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from nodes.models import NodeModel
@@ -156,11 +157,7 @@ def import_all(documents: object, *, by: str, now: datetime) -> Imported:
         raise InvalidInput(f"At most {MOST_AT_ONCE} models can be imported at once.")
     wanted = [_numbered(place, document) for place, document in enumerate(documents, start=1)]
     _refuse_twice(wanted)
-    known = set(
-        ModelLoadInfo.objects.filter(pk__in=[one.name for one in wanted]).values_list(
-            "pk", flat=True
-        )
-    )
+    known = _hold([one.name for one in wanted])
     done = Imported()
     count = 0
     # In the order of their names: two imports that overlap wait instead of deadlocking
@@ -175,6 +172,17 @@ def import_all(documents: object, *, by: str, now: datetime) -> Imported:
     return Imported(
         created=done.created, edited=done.edited, unchanged=done.unchanged, to_replace=count
     )
+
+
+def _hold(names: Iterable[str]) -> set[str]:
+    """Lock the models that are there, by Python's order of names, then all of their replicas.
+
+    Edited one after the other they would lock replicas model by model, across that order.
+    """
+    rows = ModelLoadInfo.objects.filter(pk__in=names).order_by(Collate("model_name", "C"))
+    known = set(rows.select_for_update().values_list("pk", flat=True))
+    NodeModel.objects.filter(model_name__in=known).locked()
+    return known
 
 
 def _held(name: str, *, expected_version: int | None) -> ModelLoadInfo:

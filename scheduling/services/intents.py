@@ -16,7 +16,6 @@ from clustermgr.lib.context import request_id
 from clustermgr.lib.queue import after_commit
 from scheduling import statements
 from scheduling.planning.plans import Place, Rolled, Unload
-from scheduling.states import Cause
 
 SUBJECT = 255
 
@@ -41,7 +40,6 @@ def load(places: Sequence[Place], *, by: str, now: datetime) -> list[int]:
         "summaries": [place.summary for place in places],
         "verdicts": [json.dumps([one.as_json() for one in place.verdicts]) for place in places],
         "subjects": [_subject(place) for place in places],
-        "pressed": [place.model for place in places if place.cause == Cause.PRESSURE],
     }
     jobs: list[int] = _written(statements.OPEN_JOBS, values, by=by, now=now)
     if jobs:

@@ -15,7 +15,7 @@ from scheduling.models import LoadJob
 from scheduling.planning import deciding
 from scheduling.planning.plans import Plan
 from scheduling.planning.views import Knobs
-from scheduling.services import hunger, intents, jobs
+from scheduling.services import hunger, intents, jobs, ringing
 
 
 @transaction.atomic
@@ -45,8 +45,10 @@ def give_up(loads: Iterable[tuple[int, str]], *, now: datetime) -> None:
     hears of it, the next plan says so again.
     """
     reasons = dict(loads)
-    for job in LoadJob.objects.filter(pk__in=reasons).select_related("node").order_by("pk"):
-        jobs.cancel(job, reasons[job.pk], now=now)
+    rows = LoadJob.objects.filter(pk__in=reasons).select_related("node").order_by("pk")
+    ended = [jobs.cancel(job, reasons[job.pk], now=now) for job in rows]
+    if any(ended):
+        ringing.reconcile_soon()  # where nothing ran yet, the slot is free for who waits for it
 
 
 def knobs(cluster: ClusterSettings) -> Knobs:

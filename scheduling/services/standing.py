@@ -16,8 +16,8 @@ from nodes.selectors import Selector
 from nodes.services import labels
 from nodes.states import ReplicaState, TaintEffect
 from nodes.taints import Taint, untolerated
-from scheduling import rules
 from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig, PlacementDecision
+from scheduling.planning import wishes
 from scheduling.states import JobState
 
 
@@ -33,6 +33,7 @@ class Standing:
     outdated: int = 0  # of an older revision, to be replaced
     unloading: int = 0
     matching: int | None = None  # nodes its selector means; None: not asked
+    unreadable: str = ""  # what is wrong with its rule, which then means no node
     desired: int = 0
     why: str = ""
     since: datetime | None = None
@@ -53,21 +54,25 @@ class Fleet:
 
     labels: Mapping[UUID, Mapping[str, str]]
     taints: Mapping[UUID, list[Taint]]
-    known: dict[str, int] = field(default_factory=dict)  # many rules share one selector
+    # many rules share one selector
+    known: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def matching(self, rule: ModelSchedulingConfig) -> int:
-        """How many of them a rule means; a selector that cannot be read means none."""
+    def matching(self, rule: ModelSchedulingConfig) -> tuple[int, str]:
+        """How many of them a rule means; none if it cannot be read, and what is wrong with it.
+
+        One row that an older version wrote, or a hand, must not take every list down.
+        """
         asked = f"{rule.selector} {rule.tolerations}"
         if asked not in self.known:
-            self.known[asked] = self._count(rule)
+            try:
+                self.known[asked] = self._count(rule), ""
+            except InvalidInput as refusal:
+                self.known[asked] = 0, str(refusal)
         return self.known[asked]
 
     def _count(self, rule: ModelSchedulingConfig) -> int:
-        try:
-            selector = Selector.parse(rule.selector)
-        except InvalidInput:
-            return 0
-        tolerations = rules.tolerations_of(rule.tolerations)
+        selector = Selector.parse(rule.selector)
+        tolerations = wishes.read_tolerations(rule.tolerations)
         return sum(
             selector.matches(pairs)
             and not untolerated(self.taints.get(node, ()), tolerations=tolerations)
@@ -102,7 +107,7 @@ def of(names: Iterable[str]) -> list[Standing]:
     standings = []
     for name in wanted:
         rule = by_name.get(name)
-        matching = machines.matching(rule) if machines and rule else None
+        matching, wrong = machines.matching(rule) if machines and rule else (None, "")
         standings.append(
             Standing(
                 name=name,
@@ -110,6 +115,7 @@ def of(names: Iterable[str]) -> list[Standing]:
                 rule=rule,
                 loading=loading[name],
                 matching=matching,
+                unreadable=wrong,
                 desired=_desired(rule, matching or 0),
                 **counts.get(name, {}),
             )
@@ -202,6 +208,9 @@ def _reason(
         return f"It failed {_times(model.failures)}: {model.last_error}", failing
     if rule is None:
         return "", None
+    if standing.unreadable:
+        since = rule.unsatisfiable_since or rule.updated_at
+        return f"Its rule cannot be read: {standing.unreadable}", since
     if model is None and standing.starved:
         return "Nobody has defined this model: what to load is not known.", rule.created_at
     if rule.unsatisfiable_reason:  # also while enough serve: some of them on nodes that go

@@ -1,6 +1,7 @@
 """Replicas nobody wants any more: loads are given up, processes stopped, each exactly."""
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from django.db import transaction
 from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob
-from scheduling.services import jobs, unloading
+from scheduling.services import jobs, reserving, unloading
 
 POLL = 0.1  # seconds
 
@@ -44,17 +45,26 @@ def stop_all(
         **({"node": node} if node is not None else {}),
         **({"replica_index": index} if index is not None else {}),
     }
-    # In the order in which their rows are locked one by one
-    under_way = LoadJob.objects.active().filter(model_name=model_name, **where)
-    given_up = [
-        jobs.cancel(job, f"Unloaded by {by}.", now=now, by=by)
-        for job in under_way.select_related("node").order_by("node_id", "id")
-    ]
-    loaded = NodeModel.objects.filter(
-        model_name=model_name, state=ReplicaState.LOADED, **where
-    ).select_related("node")
+    active = LoadJob.objects.active().filter(model_name=model_name, **where)
+    under_way = list(active.select_related("node").order_by("id"))
+    held = _hold(model_name, under_way)
+    given_up = [jobs.cancel(job, f"Unloaded by {by}.", now=now, by=by) for job in under_way]
+    loaded = NodeModel.objects.filter(pk__in=held, state=ReplicaState.LOADED, **where)
     stopped = [
         unloading.unload_now(replica, by=by, now=now, force=force)
-        for replica in loaded.order_by("node_id", "id")
+        for replica in loaded.select_related("node").order_by("id")
     ]
     return sum(given_up) + len(stopped)
+
+
+def _hold(model_name: str, loads: Sequence[LoadJob]) -> list[UUID]:
+    """Lock everything of the model that may change, in the order of `jobs`; its replicas' ids.
+
+    Load after load and replica after replica would lock across that order, and deadlock with
+    requests, drains and whoever renews leases.
+    """
+    reserving.hold({job.node_id for job in loads})
+    held = NodeModel.objects.filter(model_name=model_name).locked()
+    rows = LoadJob.objects.filter(pk__in=[job.pk for job in loads]).order_by("pk")
+    list(rows.select_for_update(no_key=True, of=("self",)).values_list("pk"))
+    return held

@@ -133,7 +133,7 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
         removed = replicas.remove(same, reason="unloaded")
         for row in removed:
             announce.capacity_changed(row.node_id)
-            _go_on_rolling(row)
+            _go_on_replacing(row)
             subject = row.process_key
             events.record(
                 "replica.unloaded",
@@ -145,9 +145,10 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
     return bool(removed)
 
 
-def _go_on_rolling(row: NodeModel) -> None:
+def _go_on_replacing(row: NodeModel) -> None:
     """Where there was no room beside it, the new revision waits for this place."""
-    if ModelLoadInfo.objects.filter(pk=row.model_name, rolling_since__isnull=False).exists():
+    edited = Q(rolling_since__isnull=False) | ~Q(config_revision=row.config_revision)
+    if ModelLoadInfo.objects.filter(edited, pk=row.model_name).exists():
         ringing.reconcile_soon()
 
 

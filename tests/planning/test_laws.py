@@ -107,12 +107,25 @@ def test_loads_are_given_up_above_the_maximum_and_never_below_the_minimum(
     view: ClusterView,
 ) -> None:
     before, jobs = standings(view), {one.id: one for one in view.jobs}
-    done = plan(view)
-    for model, number in Counter(one.model for one in done.cancel).items():
+    done, useless = plan(view), in_vain(view)
+    given_up = [one for one in done.cancel if one.job not in useless]
+    for model, number in Counter(one.model for one in given_up).items():
         standing = before[model]
         assert standing.running - number >= standing.rule.max_replicas > 0
         assert standing.have - number >= standing.rule.min_replicas
     assert all(jobs[one.job].active for one in done.cancel)
+
+
+@law
+def test_every_load_is_given_up_whose_model_is_another_by_now(view: ClusterView) -> None:
+    cancelled = [one.job for one in plan(view).cancel]
+    assert in_vain(view) <= set(cancelled)
+    assert len(cancelled) == len(set(cancelled))
+
+
+def in_vain(view: ClusterView) -> set[int]:
+    revisions = {model.name: model.revision for model in view.models if model.defined}
+    return {job.id for job in view.jobs if job.active and revisions.get(job.model) != job.revision}
 
 
 @law

@@ -1,9 +1,10 @@
 """What others commit while a tick is looking, deciding and writing."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from django.db import connection
 from nodes.models import BackendNode, NodeModel
 from nodes.services import announce, draining, labels, lifecycle
 from nodes.states import ReplicaState
-from scheduling.models import LoadJob, ModelSchedulingConfig
-from scheduling.services import jobs, policies, reconciling
+from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
+from scheduling.services import defining, jobs, policies, reconciling
 from scheduling.states import JobState
 from tests.factories import NOW, make_job, make_model, make_node, make_replica, make_rule
+from tests.routing.test_lock_order import on_its_own_connection, waiting
+from tests.services import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SOON = NOW + timedelta(seconds=100)
@@ -140,6 +143,32 @@ def test_a_thousand_changes_of_capacity_are_one_bell_and_end_a_pause_that_began_
     assert queued == [("scheduling.reconcile",)]
     reconciling.tick(now=SOON + timedelta(seconds=1))
     assert LoadJob.objects.count() == 1
+
+
+def test_a_model_can_be_deleted_while_a_tick_holds_the_node_of_its_load() -> None:
+    node = make_node()
+    for name, least in (("hungry", 2), ("llama", 1)):
+        make_model(name)
+        make_rule(name, min_replicas=least)
+    row = make_replica(node, "hungry", state=ReplicaState.LOADING, config_revision="r1")
+    make_job(node, "hungry", replica=row, state=JobState.LOADING, fence=1, lease_until=SOON)
+
+    def delete() -> None:
+        on_its_own_connection(lambda: defining.delete("hungry", by="ada", now=NOW, force=True))
+
+    with ThreadPoolExecutor(1) as another:
+
+        def begin() -> None:
+            deleted.append(another.submit(delete))
+            until(partial(waiting, 1))
+
+        deleted: list[Future[None]] = []
+        with meanwhile(begin, after=LOOKING[-1] + 1):  # llama has its place
+            plan = reconciling.tick(now=NOW)
+        deleted[0].result()
+    assert plan is not None
+    assert [one.model for one in plan.starved] == ["hungry"]
+    assert list(ModelLoadInfo.objects.values_list("pk", flat=True)) == ["llama"]
 
 
 def starving(*, told: bool) -> BackendNode:

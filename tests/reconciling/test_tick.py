@@ -1,5 +1,6 @@
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from nodes.models import BackendNode, ClusterEvent, NodeModel
 from nodes.services import labels, lifecycle
 from nodes.states import ReplicaState
+from scheduling import snapshot
 from scheduling.models import (
     LoadJob,
     ModelLoadInfo,
@@ -19,11 +21,13 @@ from scheduling.models import (
     RouteTally,
 )
 from scheduling.services import reaping, reconciling
-from scheduling.states import Cause
+from scheduling.services.tallying import Counts, Tallies
+from scheduling.states import Cause, JobState
 from tests.factories import GIB, NOW, make_job, make_model, make_node, make_replica, make_rule
 
 pytestmark = pytest.mark.django_db
 Commit = DjangoCaptureOnCommitCallbacks
+SOON = NOW + timedelta(seconds=50)
 
 
 def vram(free: int = 24) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def test_a_tick_that_does_everything_at_once_takes_eight_statements_however_much
 ) -> None:
     for each in range(number):
         node = make_node(f"gpu-{each}", **vram())
-        _place_and_relieve(f"pressed-{each}", node)
+        _press(f"pressed-{each}", node)
         _stop(f"idle-{each}", node)
         _retire(f"busy-{each}", node)
         _end_rolling(f"rolled-{each}", node)
@@ -115,12 +119,12 @@ def test_a_tick_that_does_everything_at_once_takes_eight_statements_however_much
     assert sum(not query["sql"].startswith(("SAVEPOINT", "RELEASE")) for query in seen) == 8
     told = set(ClusterEvent.objects.values_list("kind", flat=True))
     assert {"replica.load_decided", "replica.unload_decided", "replica.retired"} <= told
-    assert not RouteTally.objects.exclude(pressed_at=None).exists()
+    assert not snapshot.take(now=NOW).pressed
     rolling = ModelLoadInfo.objects.exclude(rolling_since=None)
     assert not rolling.filter(model_name__startswith="rolled").exists()
 
 
-def _place_and_relieve(name: str, node: BackendNode) -> None:
+def _press(name: str, node: BackendNode) -> None:
     make_model(name)
     make_rule(name, min_replicas=1, max_replicas=2)
     make_replica(node, name, config_revision="r1")
@@ -177,7 +181,8 @@ def _statements() -> int:
 
 def test_pressure_brings_one_more_replica_and_is_then_forgotten() -> None:
     on = make_node(**vram())
-    make_node("gpu-2", **vram())
+    for name in ("gpu-2", "gpu-3"):
+        make_node(name, **vram())
     make_model()
     make_rule(min_replicas=1, max_replicas=3)
     make_replica(on, in_flight=0, config_revision="r1")
@@ -187,12 +192,28 @@ def test_pressure_brings_one_more_replica_and_is_then_forgotten() -> None:
     )
     reconciling.tick(now=NOW)
     assert LoadJob.objects.get().cause == Cause.PRESSURE
-    assert RouteTally.objects.get().pressed_at is None
     assert RouteTally.objects.get().pressure == 1  # it did happen
-    LoadJob.objects.all().delete()
-    NodeModel.objects.exclude(node=on).delete()
-    reconciling.tick(now=NOW)
-    assert not LoadJob.objects.exists()
+    LoadJob.objects.update(state=JobState.LOADED, finished_at=NOW, due_at=None)
+    NodeModel.objects.update(state=ReplicaState.LOADED)
+    late = Tallies()  # of a process that writes what it counted seconds later
+    late.add("llama", Counts(picks=1, pressure=1, pressed_at=minute), shadow=False, now=minute)
+    late.flush()
+    reconciling.tick(now=NOW + timedelta(seconds=5))
+    assert LoadJob.objects.count() == 1
+
+
+def test_what_pressed_for_one_replica_does_not_count_for_the_next() -> None:
+    node = make_node(max_replicas_per_model=3, **vram())
+    make_model()
+    make_rule(min_replicas=1, max_replicas=3)
+    make_replica(node, config_revision="r1")
+    make_job(node, state=JobState.LOADED, due_at=None, finished_at=NOW)
+    press = partial(RouteTally.objects.create, model_name="llama", pressed_at=SOON)
+    press(minute=NOW, picks=4, pressure=4)  # three before that load, one after it
+    with override_settings(CLUSTER=replace(settings.CLUSTER, prefix_pressure_threshold=3)):
+        assert not snapshot.take(now=SOON).pressed
+        press(minute=SOON, picks=3, pressure=3)
+        assert snapshot.take(now=SOON).pressed == {"llama"}
 
 
 def test_a_rule_starves_by_time_and_is_told_once() -> None:

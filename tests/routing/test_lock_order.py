@@ -12,14 +12,15 @@ from django.db.models import QuerySet
 from nodes.backendrpc import Health
 from nodes.models import BackendNode, NodeModel
 from nodes.services import replicas
+from nodes.states import ReplicaState
+from scheduling import statements
 from scheduling.definitions import Definition
-from scheduling.models import ModelLoadInfo, RouteTally
-from scheduling.planning.plans import Place, Rolled, Unload
-from scheduling.services import defining, intents, leasing, observing
+from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.planning.plans import Rolled, Unload
+from scheduling.services import defining, intents, leasing, observing, stopping
 from scheduling.services.leasing import Terms, Wanted
-from scheduling.services.tallying import Counts, Tallies
-from scheduling.states import Cause
-from tests.factories import NOW, make_model, make_node, make_replica
+from scheduling.states import Cause, JobState
+from tests.factories import NOW, make_job, make_model, make_node, make_replica
 from tests.routing.test_leases import ask
 from tests.services import until
 
@@ -43,6 +44,10 @@ def confirm() -> None:
 
 def miss() -> None:
     observing.note({Health.ALIVE: [], Health.BUSY: [], Health.GONE: [SECOND, FIRST]}, now=NOW)
+
+
+def stop() -> None:
+    stopping.stop_all("llama", by="tests", now=NOW, force=True)
 
 
 @transaction.atomic
@@ -108,14 +113,16 @@ def waiting(least: int) -> bool:
         return bool(cursor.fetchone()[0] >= least)
 
 
-@pytest.mark.parametrize("change", [edit, resume, confirm, miss, roll])
+@pytest.mark.parametrize("change", [edit, resume, confirm, miss, roll, stop])
 def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests_do(
     change: Callable[[], None],
 ) -> None:
-    model, node = defining.create(OLD, by="tests", now=NOW), make_node()
-    # The table has them the other way round: that is how a plain UPDATE would find them
-    for index, pk in enumerate((SECOND, FIRST)):
-        make_replica(node, index=index, id=pk, config_revision=model.config_revision)
+    model, node = defining.create(OLD, by="tests", now=NOW), make_node(id=FIRST)
+    other = make_node("gpu-2", id=SECOND) if change is stop else node
+    # The table has them the other way round: that is how a plain UPDATE would find them, and a
+    # walk from node to node
+    for index, (pk, at) in enumerate(((SECOND, node), (FIRST, other))):
+        make_replica(at, index=index, id=pk, config_revision=model.config_revision)
     taken = leasing.take([Wanted(ask=ask()), Wanted(ask=ask())], Terms(), now=NOW)
     leases = [lease.id for lease in taken if lease is not None]
     if change is resume:
@@ -127,36 +134,34 @@ def test_whoever_changes_many_replicas_locks_them_in_the_order_in_which_requests
     assert set(NodeModel.objects.values_list("in_flight", flat=True)) == {0}
 
 
-def relieve() -> None:
-    """A tick that answers pressure on two models."""
-    node = BackendNode.objects.get()
-    places = [
-        Place(
-            model=name,
-            revision="r1",
-            node=node.pk,
-            node_name=node.name,
-            index=0,
-            cause=Cause.PRESSURE,
-            vram=0,
-            summary="",
-        )
-        for name in "ab"
+def renew(jobs: list[LoadJob]) -> None:
+    with connection.cursor() as cursor:
+        ids, fences = [job.pk for job in jobs], [job.fence for job in jobs]
+        cursor.execute(statements.RENEW, {"until": NOW, "ids": ids, "fences": fences})
+
+
+def test_whoever_ends_loads_and_whoever_renews_their_leases_lock_them_in_one_order() -> None:
+    make_model()
+    node = make_node(max_replicas_per_model=2)
+    jobs = []
+    for index in range(2):
+        row = make_replica(node, index=index, state=ReplicaState.LOADING)
+        held: dict[str, Any] = {"due_at": None, "lease_until": NOW, "started_at": NOW}
+        jobs.append(make_job(node, index=index, replica=row, state=JobState.LOADING, **held))
+    first = LoadJob.objects.filter(pk=jobs[0].pk)
+    in_a_line(first, stop, partial(renew, jobs[::-1]))
+    assert set(LoadJob.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
+
+
+def test_an_import_of_many_models_locks_all_their_replicas_in_that_order_too() -> None:
+    node = make_node()
+    for name, pk in (("a", SECOND), ("b", FIRST)):
+        definition = Definition.of({"name": name, "backend": "reference"})
+        model = defining.create(definition, by="tests", now=NOW)
+        make_replica(node, name, id=pk, config_revision=model.config_revision)
+    documents = [
+        {"name": name, "backend": "reference", "options": {"Threads": 2}} for name in ("a", "b")
     ]
-    with transaction.atomic():
-        intents.load(places, by="tests", now=NOW)
-
-
-def test_relief_and_what_was_counted_meanwhile_touch_tallies_in_one_order() -> None:
-    make_node()
-    for name in "ba":  # the other way round again
-        make_model(name)
-        RouteTally.objects.create(model_name=name, minute=NOW, picks=1, pressure=1, pressed_at=NOW)
-    tallies = Tallies()
-    for name in "ab":
-        counts = Counts(picks=1, pressure=1, pressed_at=NOW)
-        tallies.add(name, counts, shadow=False, now=NOW)
-    held = RouteTally.objects.filter(model_name="a")
-    in_a_line(held, tallies.flush, relieve)
-    assert {row.picks for row in RouteTally.objects.all()} == {2}
-    assert not RouteTally.objects.exclude(pressed_at=None).exists()
+    bring = partial(defining.import_all, documents, by="tests", now=NOW)
+    in_a_line(NodeModel.objects.filter(pk=FIRST), confirm, bring)
+    assert not NodeModel.objects.filter(outdated_at=None).exists()

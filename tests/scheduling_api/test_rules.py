@@ -157,3 +157,29 @@ def test_an_edit_of_an_old_version_is_refused(root: Caller) -> None:
     stale = root.post(PATH, {"model_name": "m"}, **{"If-Match": tag})
     assert stale.status_code == 412
     assert root.delete(f"{PATH}/m", **{"If-Match": tag}).status_code == 412
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"node_selector": {"tier": "fast"}},
+        {"node_selector": {"tier": "fast", "gpu": "a b"}},
+        {"selector": "tier=fast"},
+        {"selector": "tier in (fast,slow),!spot,mem>8"},
+        {"selector": "tier"},
+        {"spread_all": True},
+        {"max_replicas": 3, "min_replicas": 1},
+        {"route_policy": "prefix_cache", "balance_abs_threshold": 2, "min_prefix_match": 0.5},
+        {"balance_rel_threshold": 1.5, "pinned": True, "priority": -3, "strategy": "binpack"},
+        {"tolerations": [{"key": "spot"}, {"key": "a", "value": "", "effect": "NoSchedule"}]},
+    ],
+    ids=str,
+)
+def test_what_was_answered_can_be_sent_back_and_changes_nothing(
+    root: Caller, said: dict[str, Any]
+) -> None:
+    assert root.post(PATH, {"model_name": "llama", **said}).status_code == 200
+    told = read(root.get(f"{PATH}/llama"))
+    assert read(root.post(PATH, told)) == told
+    assert read(root.post(PATH, {"node_selector": "", **told})) == told
