@@ -108,7 +108,10 @@ def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     options = backendrpc.model_options(job.options, model=job.model_name)
     token = bearers.of(job.node)
     within = load_within(_size(job))
-    _stop_what_was_loading(job, hands=hands)
+    if not _empty_slot(job, hands=hands):
+        why = f"{job.node.name} runs an older process there and does not know how to stop just it."
+        jobs.fail(job, why, now=hands.clock(), process=True, blame=False)
+        return
     address = _have_process(job, claim=claim, hands=hands)
     _ours(jobs.stage(job, address=address, now=hands.clock()))
     packed = options.SerializeToString(deterministic=True)
@@ -142,25 +145,50 @@ def _size(job: LoadJob) -> int | None:
     return None if known is None else int(known)
 
 
-def _stop_what_was_loading(job: LoadJob, *, hands: Hands) -> None:
-    """A dead owner of ours asked the process to load; nobody knows how far it is.
+def _empty_slot(job: LoadJob, *, hands: Hands) -> bool:
+    """Nothing is loaded twice: what is in the slot goes, and the load begins with a new process.
 
-    Its Status would not tell either: LocalAI's Go backends say "ready" whatever they have. So the
-    process goes, and the load begins with a new one; nothing is loaded twice.
+    A dead owner of ours may have asked it to load, and nobody knows how far it is. Or its row was
+    forgotten with a node that fell silent, and it lived on. Its Status would not tell: LocalAI's
+    Go backends say "ready" whatever they have. False: the worker is too old for exact stops, which
+    takes the patience of an unload.
     """
-    replica = job.replica
-    if replica is None or replica.state != ReplicaState.LOADING:
-        return
     connection.close()
-    answer = hands.gateway.stop_model(
-        job.node_id,
-        model_name=job.model_name,
-        replica_index=job.replica_index,
-        address=replica.address,
-        force=True,
-    )
+    address = _in_the_way(job, hands=hands)
+    if not address:
+        return True
+    try:
+        answer = hands.gateway.stop_model(
+            job.node_id,
+            model_name=job.model_name,
+            replica_index=job.replica_index,
+            address=address,
+            force=True,
+        )
+    except NodeUnreachable:
+        if not hands.gateway.listens(job.node_id):
+            raise
+        return False
     if not answer.terminated:
-        raise NodeSilent(answer.error or "The process that was loading did not stop yet.")
+        raise NodeSilent(answer.error or "The process that was there did not stop yet.")
+    return True
+
+
+def _in_the_way(job: LoadJob, *, hands: Hands) -> str:
+    """Where a process is that somebody may have loaded into already; nothing: there is none.
+
+    One that an earlier claim of this job has staged is new.
+    """
+    row = job.replica
+    loading = row.address if row and row.state == ReplicaState.LOADING else ""
+    try:
+        listed = unloading.find(job, gateway=hands.gateway)
+    except (NodeUnreachable, NodeSilent, NodeRefused):  # unknown: older workers do not tell
+        return loading
+    staged = job.address and not loading
+    if listed and staged and wire.loopback(listed) == wire.loopback(job.address):
+        return ""
+    return listed or loading
 
 
 def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:

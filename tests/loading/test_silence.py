@@ -298,6 +298,20 @@ def test_a_process_that_never_had_an_address_does_not_hold_an_old_workers_slot_f
     assert BackendNode.objects.get().liveness == Liveness.HEALTHY
 
 
+def test_a_load_waits_for_an_older_process_that_its_worker_cannot_stop_exactly(
+    job: LoadJob, old: ScriptedWorker, hands: Hands
+) -> None:
+    old.answers(subjects.RUNNING_MODELS, LISTED)
+    old.answers(subjects.INSTALL, InstallReply(success=True, address="127.0.0.1:50052").encode())
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, ModelLoadInfo.objects.get().failures) == (JobState.FAILED, 0)
+    assert "does not know how to stop just it" in job.last_error
+    assert subjects.INSTALL.path not in [path for path, _ in old.heard]
+    assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+    assert BackendNode.objects.get().liveness == Liveness.HEALTHY
+
+
 def test_a_quiet_fleet_is_looked_at_with_the_same_few_statements(
     hands: Hands,
     clock: Clock,
