@@ -247,7 +247,9 @@ def _not_answered(job: LoadJob, fault: BusError, *, now: datetime) -> None:
             jobs.fail(job, str(fault), now=now, process=False, blame=False)
         case NodeUnreachable() | NodeVanished():
             lifecycle.mark_unreachable(job.node_id, now=now, reason=str(fault))
-            jobs.fail(job, str(fault), now=now, process=False, blame=False)
+            # Who died took its processes along; who cannot be reached may run an earlier claim's
+            left = isinstance(fault, NodeUnreachable) and _maybe_started(job)
+            jobs.fail(job, str(fault), now=now, process=left, blame=False)
         case _:  # silent: it may still be at it, and asking again finds the same work
             jobs.put_back(job, str(fault), now=now, due_at=now + AGAIN_AFTER)
 
@@ -258,7 +260,7 @@ def _is_newcomer(node: BackendNode, *, now: datetime) -> bool:
 
 def _failed(job: LoadJob, refusal: DomainError, *, hands: Hands) -> None:
     """The backend or the worker said no; what was started for it goes."""
-    started = bool(job.address)
+    started = bool(job.address) or _maybe_started(job)
     blame = not isinstance(refusal, WorkerTokenUnknown)  # no other model would load there either
     failed = jobs.fail(job, str(refusal), now=hands.clock(), process=started, blame=blame)
     if failed and started:

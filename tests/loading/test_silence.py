@@ -23,7 +23,7 @@ from nodes.services import environment
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import InstallReply, subjects
 from scheduling.models import LoadJob, ModelLoadInfo, StrayProcess
-from scheduling.services import loading, observing, reaping, unloading
+from scheduling.services import jobs, loading, observing, reaping, unloading
 from scheduling.services.desk import Desk
 from scheduling.services.loading import Hands
 from scheduling.states import JobState
@@ -251,6 +251,25 @@ def test_a_load_is_not_begun_again_before_the_old_process_has_ended(
     job.refresh_from_db()
     assert job.state == JobState.PENDING
     assert [path for path, _ in worker.heard] == [subjects.STOP_MODEL.path]
+
+
+def test_a_takeover_that_finds_nobody_leaves_the_order_to_stop_what_may_run(
+    job: LoadJob, node: BackendNode, hands: Hands, clock: Clock
+) -> None:
+    assert jobs.claim(job.pk, by="dead", now=clock())
+    clock.passes(minutes=1)
+    reaping.reap(now=clock())
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    node.refresh_from_db()
+    assert (job.state, node.liveness) == (JobState.FAILED, Liveness.UNHEALTHY)
+    assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+
+
+def test_a_first_claim_that_finds_nobody_gives_the_slot_back(job: LoadJob, hands: Hands) -> None:
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, NodeModel.objects.exists()) == (JobState.FAILED, False)
 
 
 @pytest.fixture
