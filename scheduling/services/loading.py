@@ -108,7 +108,8 @@ def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     options = backendrpc.model_options(job.options, model=job.model_name)
     token = bearers.of(job.node)
     within = load_within(_size(job))
-    if not _empty_slot(job, hands=hands):
+    connection.close()
+    if not _empty_slot(job, gateway=hands.gateway):
         why = f"{job.node.name} runs an older process there and does not know how to stop just it."
         jobs.fail(job, why, now=hands.clock(), process=True, blame=False)
         return
@@ -145,7 +146,7 @@ def _size(job: LoadJob) -> int | None:
     return None if known is None else int(known)
 
 
-def _empty_slot(job: LoadJob, *, hands: Hands) -> bool:
+def _empty_slot(job: LoadJob, *, gateway: NodeGateway) -> bool:
     """Nothing is loaded twice: what is in the slot goes, and the load begins with a new process.
 
     A dead owner of ours may have asked it to load, and nobody knows how far it is. Or its row was
@@ -153,12 +154,11 @@ def _empty_slot(job: LoadJob, *, hands: Hands) -> bool:
     Go backends say "ready" whatever they have. False: the worker is too old for exact stops, which
     takes the patience of an unload.
     """
-    connection.close()
-    address = _in_the_way(job, hands=hands)
+    address = _in_the_way(job, gateway=gateway)
     if not address:
         return True
     try:
-        answer = hands.gateway.stop_model(
+        answer = gateway.stop_model(
             job.node_id,
             model_name=job.model_name,
             replica_index=job.replica_index,
@@ -166,7 +166,7 @@ def _empty_slot(job: LoadJob, *, hands: Hands) -> bool:
             force=True,
         )
     except NodeUnreachable:
-        if not hands.gateway.listens(job.node_id):
+        if not gateway.listens(job.node_id):
             raise
         return False
     if not answer.terminated:
@@ -174,7 +174,7 @@ def _empty_slot(job: LoadJob, *, hands: Hands) -> bool:
     return True
 
 
-def _in_the_way(job: LoadJob, *, hands: Hands) -> str:
+def _in_the_way(job: LoadJob, *, gateway: NodeGateway) -> str:
     """Where a process is that somebody may have loaded into already; nothing: there is none.
 
     One that an earlier claim of this job has staged is new.
@@ -182,7 +182,7 @@ def _in_the_way(job: LoadJob, *, hands: Hands) -> str:
     row = job.replica
     loading = row.address if row and row.state == ReplicaState.LOADING else ""
     try:
-        listed = unloading.find(job, gateway=hands.gateway)
+        listed = unloading.find(job, gateway=gateway)
     except (NodeUnreachable, NodeSilent, NodeRefused):  # unknown: older workers do not tell
         return loading
     staged = job.address and not loading
