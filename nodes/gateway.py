@@ -161,6 +161,17 @@ class NodeGateway:
         told = zip(node_ids, answers, strict=True)
         return {node_id: outcomes.backends_or_reason(answer) for node_id, answer in told}
 
+    def listens(self, node_id: UUID) -> bool:
+        """Whether anybody is there, by the question that every worker knows; slow is there."""
+        subject = subjects.LIST_BACKENDS.of(node_id)
+        try:
+            self.bus.request(subject, wire.LIST_REQUEST, timeout=PROBE_TIMEOUT)
+        except NodeUnreachable:
+            return False
+        except NodeSilent:
+            pass
+        return True
+
     def running_models(self, node_id: UUID) -> tuple[wire.RunningModel, ...]:
         """The backend processes alive on the node; raises rather than guess an empty list."""
         subject = subjects.RUNNING_MODELS.of(node_id)

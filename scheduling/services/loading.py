@@ -108,7 +108,11 @@ def _carry_out(job: LoadJob, *, claim: Claim, hands: Hands) -> None:
     options = backendrpc.model_options(job.options, model=job.model_name)
     token = bearers.of(job.node)
     within = load_within(_size(job))
-    _stop_what_was_loading(job, hands=hands)
+    connection.close()
+    if not _empty_slot(job, gateway=hands.gateway):
+        why = f"{job.node.name} runs an older process there and does not know how to stop just it."
+        jobs.fail(job, why, now=hands.clock(), process=True, blame=False)
+        return
     address = _have_process(job, claim=claim, hands=hands)
     _ours(jobs.stage(job, address=address, now=hands.clock()))
     packed = options.SerializeToString(deterministic=True)
@@ -142,25 +146,49 @@ def _size(job: LoadJob) -> int | None:
     return None if known is None else int(known)
 
 
-def _stop_what_was_loading(job: LoadJob, *, hands: Hands) -> None:
-    """A dead owner of ours asked the process to load; nobody knows how far it is.
+def _empty_slot(job: LoadJob, *, gateway: NodeGateway) -> bool:
+    """Nothing is loaded twice: what is in the slot goes, and the load begins with a new process.
 
-    Its Status would not tell either: LocalAI's Go backends say "ready" whatever they have. So the
-    process goes, and the load begins with a new one; nothing is loaded twice.
+    A dead owner of ours may have asked it to load, and nobody knows how far it is. Or its row was
+    forgotten with a node that fell silent, and it lived on. Its Status would not tell: LocalAI's
+    Go backends say "ready" whatever they have. False: the worker is too old for exact stops, which
+    takes the patience of an unload.
     """
-    replica = job.replica
-    if replica is None or replica.state != ReplicaState.LOADING:
-        return
-    connection.close()
-    answer = hands.gateway.stop_model(
-        job.node_id,
-        model_name=job.model_name,
-        replica_index=job.replica_index,
-        address=replica.address,
-        force=True,
-    )
+    address = _in_the_way(job, gateway=gateway)
+    if not address:
+        return True
+    try:
+        answer = gateway.stop_model(
+            job.node_id,
+            model_name=job.model_name,
+            replica_index=job.replica_index,
+            address=address,
+            force=True,
+        )
+    except NodeUnreachable:
+        if not gateway.listens(job.node_id):
+            raise
+        return False
     if not answer.terminated:
-        raise NodeSilent(answer.error or "The process that was loading did not stop yet.")
+        raise NodeSilent(answer.error or "The process that was there did not stop yet.")
+    return True
+
+
+def _in_the_way(job: LoadJob, *, gateway: NodeGateway) -> str:
+    """Where a process is that somebody may have loaded into already; nothing: there is none.
+
+    One that an earlier claim of this job has staged is new.
+    """
+    row = job.replica
+    loading = row.address if row and row.state == ReplicaState.LOADING else ""
+    try:
+        listed = unloading.find(job, gateway=gateway)
+    except (NodeUnreachable, NodeSilent, NodeRefused):  # unknown: older workers do not tell
+        return loading
+    staged = job.address and not loading
+    if listed and staged and wire.loopback(listed) == wire.loopback(job.address):
+        return ""
+    return listed or loading
 
 
 def _have_process(job: LoadJob, *, claim: Claim, hands: Hands) -> str:
@@ -219,7 +247,9 @@ def _not_answered(job: LoadJob, fault: BusError, *, now: datetime) -> None:
             jobs.fail(job, str(fault), now=now, process=False, blame=False)
         case NodeUnreachable() | NodeVanished():
             lifecycle.mark_unreachable(job.node_id, now=now, reason=str(fault))
-            jobs.fail(job, str(fault), now=now, process=False, blame=False)
+            # Who died took its processes along; who cannot be reached may run an earlier claim's
+            left = isinstance(fault, NodeUnreachable) and _maybe_started(job)
+            jobs.fail(job, str(fault), now=now, process=left, blame=False)
         case _:  # silent: it may still be at it, and asking again finds the same work
             jobs.put_back(job, str(fault), now=now, due_at=now + AGAIN_AFTER)
 
@@ -230,7 +260,7 @@ def _is_newcomer(node: BackendNode, *, now: datetime) -> bool:
 
 def _failed(job: LoadJob, refusal: DomainError, *, hands: Hands) -> None:
     """The backend or the worker said no; what was started for it goes."""
-    started = bool(job.address)
+    started = bool(job.address) or _maybe_started(job)
     blame = not isinstance(refusal, WorkerTokenUnknown)  # no other model would load there either
     failed = jobs.fail(job, str(refusal), now=hands.clock(), process=started, blame=blame)
     if failed and started:

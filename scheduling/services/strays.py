@@ -138,15 +138,22 @@ def _loaded_by(stray: StrayProcess) -> LoadJob | None:
     job = made.order_by("-id").first()
     if job is None or job.state != JobState.LOADED or not job.address:
         return None
-    current = ModelLoadInfo.objects.filter(
+    same = loopback(job.address) == loopback(stray.address)
+    return job if same and _as_defined(job).exists() else None
+
+
+def _as_defined(job: LoadJob) -> QuerySet[ModelLoadInfo]:
+    """Its model, if that is still what the job loaded."""
+    return ModelLoadInfo.objects.filter(
         pk=job.model_name, config_revision=job.config_revision, backend=job.backend
     )
-    same = loopback(job.address) == loopback(stray.address)
-    return job if same and current.exists() else None
 
 
 @transaction.atomic
 def _insert(stray: StrayProcess, job: LoadJob, *, now: datetime) -> bool:
+    """Not if its model was edited while the process was asked; no edit until we are done."""
+    if _as_defined(job).select_for_update(no_key=True).first() is None:
+        return False
     options = backendrpc.model_options(job.options, model=job.model_name)
     packed = options.SerializeToString(deterministic=True)
     try:

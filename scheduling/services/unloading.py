@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from clustermgr.lib.errors import BusError, Conflict, InvalidInput, NodeRefused, NodeUnreachable
 from clustermgr.lib.queue import after_commit
+from nodes import backendrpc
 from nodes.gateway import NodeGateway
 from nodes.models import NodeModel
 from nodes.querysets import NodeModelQuerySet
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=2)  # a stop takes up to 25 s, a look before it 10
 UNCONFIRMED = "The worker did not confirm that the process is gone."
+BY_KEY = "The worker is too old to confirm a stop; it was told to, and is looked at again."
 FRESH = {"cleanup_error": "", "cleanup_attempts": 0}
 
 
@@ -58,8 +60,7 @@ def stop(replica_id: UUID, *, gateway: NodeGateway, clock: Callable[[], datetime
     try:
         error = _stop(replica, gateway=gateway)
     except NodeUnreachable as absent:
-        lifecycle.mark_unreachable(replica.node_id, now=clock(), reason=str(absent))
-        error = str(absent)
+        error = _not_heard(replica, str(absent), gateway=gateway, now=clock())
     except (BusError, NodeRefused, InvalidInput) as fault:
         error = str(fault)
     if error:
@@ -88,7 +89,7 @@ def _take(replica_id: UUID, *, now: datetime) -> NodeModel | None:
 
 def _stop(replica: NodeModel, *, gateway: NodeGateway) -> str:
     """What went wrong; nothing when the process is certainly gone."""
-    address = replica.address or _find(replica, gateway=gateway)
+    address = replica.address or find(replica, gateway=gateway)
     if not address:
         return ""
     answer = gateway.stop_model(
@@ -102,18 +103,43 @@ def _stop(replica: NodeModel, *, gateway: NodeGateway) -> str:
         return ""
     # Its key runs at another address by now: ours is gone, and that one is a stray. What is being
     # stopped is not listed at all.
-    found = _find(replica, gateway=gateway)
+    found = find(replica, gateway=gateway)
     if found and loopback(found) != loopback(address):
         return ""
     return answer.error or UNCONFIRMED
 
 
-def _find(replica: NodeModel, *, gateway: NodeGateway) -> str:
-    """Where the process of this slot is: its owner died before it had written that down."""
-    key = (replica.model_name, replica.replica_index)
-    running = gateway.running_models(replica.node_id)
+def find(slot: NodeModel | LoadJob, *, gateway: NodeGateway) -> str:
+    """Where the worker runs a process for this slot; nothing: it does not."""
+    key = (slot.model_name, slot.replica_index)
+    running = gateway.running_models(slot.node_id)
     found = [one.address for one in running if (one.model_id, one.replica_index) == key]
     return found[0] if found else ""
+
+
+def _not_heard(replica: NodeModel, absent: str, *, gateway: NodeGateway, now: datetime) -> str:
+    """Nobody heard the stop: the worker is away, or older than exact stops; what went wrong.
+
+    An older one is healthy. It is told to stop that key, which it does not confirm: the slot stays
+    taken until the process is seen to be gone.
+    """
+    try:
+        if not gateway.listens(replica.node_id):
+            lifecycle.mark_unreachable(replica.node_id, now=now, reason=absent)
+            return absent
+        gateway.stop_backend(replica.node_id, backend=replica.process_key)
+        return "" if _seen_gone(replica, gateway=gateway) else BY_KEY
+    except (BusError, NodeRefused) as fault:
+        return str(fault)
+
+
+def _seen_gone(replica: NodeModel, *, gateway: NodeGateway) -> bool:
+    if replica.address:
+        return backendrpc.refuses(replica.address)
+    try:
+        return not find(replica, gateway=gateway)
+    except NodeUnreachable:
+        return True  # it does not tell; but nothing was loaded into what never had an address
 
 
 def _gone(replica: NodeModel, *, now: datetime) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import grpc
 import psutil
 import psycopg
 
@@ -17,6 +18,9 @@ from nodes import backendrpc
 from tests.contract_worker.ours import OurWorker
 from tests.embedded.running import Up, command_of
 from tests.services import until
+from worker.rpc import backend_pb2 as pb
+from worker.rpc import backend_pb2_grpc
+from worker.rpc.client import OPTIONS
 
 # Seconds; what takes minutes in a cluster shall not take them here
 TICKS = {
@@ -37,6 +41,25 @@ SERVING = """
      WHERE replica.model_name = %s AND replica.state = 'loaded' AND suspect_since IS NULL
        AND outdated_at IS NULL AND withdrawn_at IS NULL AND node.liveness = 'healthy'
      ORDER BY node.name, replica.replica_index
+"""
+
+# Which ticks began, and which replicas went, each with its moment
+NOTING = """
+    CREATE TABLE noted (what text NOT NULL, at timestamptz NOT NULL);
+    CREATE FUNCTION note_tick() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO noted VALUES ('tick', NEW.started_at); RETURN NULL; END $$;
+    CREATE FUNCTION note_loss() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO noted VALUES (OLD.id::text, clock_timestamp()); RETURN NULL; END $$;
+    CREATE TRIGGER note_tick AFTER UPDATE OF runs ON clustermgr_tick FOR EACH ROW
+      WHEN (NEW.name = 'scheduling.reconcile') EXECUTE FUNCTION note_tick();
+    CREATE TRIGGER note_loss AFTER DELETE ON nodes_nodemodel FOR EACH ROW
+      EXECUTE FUNCTION note_loss();
+"""
+# From the loss of a replica to the first load that was decided on after another one
+TICKS_BETWEEN = """
+    SELECT count(*) FROM noted tick, noted loss
+     WHERE tick.what = 'tick' AND loss.what = %s AND tick.at > loss.at AND tick.at <=
+           (SELECT created_at FROM scheduling_loadjob WHERE id > %s ORDER BY id LIMIT 1)
 """
 
 
@@ -110,6 +133,16 @@ class Cluster:
         until(there, seconds=180)
         return self.serving(model)
 
+    @contextmanager
+    def replaced_within(self, ticks: int, lost: Served) -> Iterator[None]:
+        """What is done meanwhile costs that replica; from there few ticks lead to a new load."""
+        [(last,)] = self.rows("SELECT max(id) FROM scheduling_loadjob")
+        yield
+        until(lambda: self.rows("SELECT 1 FROM noted WHERE what = %s", str(lost.id)) != [])
+        until(lambda: self.rows("SELECT 1 FROM scheduling_loadjob WHERE id > %s", last) != [])
+        [(taken,)] = self.rows(TICKS_BETWEEN, str(lost.id), last)
+        assert taken <= ticks
+
     def status(self, node: str) -> str:
         found = self.rows("SELECT liveness FROM nodes_backendnode WHERE name = %s", node)
         return found[0][0] if found else ""
@@ -131,6 +164,21 @@ class Cluster:
             if port in {link.laddr.port for link in one.net_connections(kind="tcp")}
         ]
         process.kill()
+
+    def speak(self, address: str) -> bool:
+        """Use a replica as callers do; False when nobody is there."""
+        bearer = [("authorization", f"Bearer {self.up.run()['registration_token']}")]
+        with grpc.insecure_channel(address, options=OPTIONS) as channel:
+            stub = backend_pb2_grpc.BackendStub(channel)  # type: ignore[no-untyped-call]
+            try:
+                stub.Predict(
+                    pb.PredictOptions(Prompt="Once", Tokens=3), metadata=bearer, timeout=60
+                )
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                return False
+        return True
 
     def kill_part(self, words: str) -> None:
         """Kill a process of the manager's; its supervisor starts another."""

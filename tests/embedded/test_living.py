@@ -1,12 +1,17 @@
 """The story of a model's life on three real machines; and our own executor killed in each phase."""
 
+import threading
+import urllib.error
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 import pytest
 
-from tests.embedded.living import TICKS, Cluster, kill
+from tests.embedded.living import NOTING, TICKS, Cluster, kill
 from tests.embedded.running import Up
 from tests.services import until
 
@@ -38,13 +43,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         for number in range(3):
             made.join(home / f"machine-{number}", WORKER_PRETEND_VRAM="400MiB")
+        made.rows(NOTING)
         yield made
     finally:
         made.leave()
 
 
-def define(cluster: Cluster, name: str, *, vram: int, memory: int = 0, **rule: int) -> None:
-    options = {"ContextSize": 512, "Options": [f"memory_bytes:{memory}"]}
+def define(
+    cluster: Cluster, name: str, *knobs: str, vram: int, memory: int = 0, **rule: int
+) -> None:
+    options = {"ContextSize": 512, "Options": [f"memory_bytes:{memory}", *knobs]}
     body = {"name": name, "backend": "reference", "options": options, "vram": vram}
     cluster.ask("POST", "/api/models", body)
     if rule:
@@ -57,18 +65,21 @@ def test_a_models_life(cluster: Cluster) -> None:
     assert len({one.node for one in first}) == 2
 
     # A backend process is killed
-    cluster.kill_backend(first[0])
+    with cluster.replaced_within(2, first[0]):
+        cluster.kill_backend(first[0])
     second = cluster.comes_to("llama", 2, without={first[0].id})
 
     # A worker is killed, and its machine starts it again; its backends die with it
     victim = cluster.machines[second[0].node]
-    victim.kill()
-    victim.start()
+    with cluster.replaced_within(2, second[0]):
+        victim.kill()
+        victim.start()
     third = cluster.comes_to("llama", 2, without={second[0].id})
 
     # A whole machine is gone
     lost = third[0]
-    kill(cluster.machines[lost.node])
+    with cluster.replaced_within(2, lost):
+        kill(cluster.machines[lost.node])
     fourth = cluster.comes_to("llama", 2, without={lost.id})
     assert lost.node not in {one.node for one in fourth}
     cluster.machines[lost.node].start()
@@ -126,6 +137,66 @@ def test_a_models_life(cluster: Cluster) -> None:
     assert cluster.rows(UNLOADED, "evicted") == [(1,)]
     cluster.ask("DELETE", "/api/models/qwen?force=true")
     cluster.ask("DELETE", "/api/models/llama?force=true")
+    until(lambda: cluster.backends() == 0, seconds=180)
+
+
+@dataclass
+class Callers:
+    """Programs that lease, use and give back without a pause, until they are told to stop."""
+
+    cluster: Cluster
+    model: str
+    served: int = 0
+    complaints: int = 0  # each of them brought another lease, which was good
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            lease = self.lease()
+            if not self.cluster.speak(lease["address"]):
+                lease = self.complain(lease)
+                assert self.cluster.speak(lease["address"])
+                self.complaints += 1
+            self.cluster.ask("DELETE", f"/api/route/{lease['lease_id']}")
+            self.served += 1
+
+    def lease(self) -> Any:
+        return self.cluster.ask("POST", "/api/route", {"model": self.model})
+
+    def complain(self, lease: Any) -> Any:
+        path = f"/api/route/{lease['lease_id']}/failure"
+        try:
+            return self.cluster.ask("POST", path, {"kind": "unreachable"})["lease"]
+        except urllib.error.HTTPError as refusal:
+            if refusal.code != 404:
+                raise
+            return self.lease()  # the replica is known to be gone, and its leases with it
+
+
+def test_a_replica_that_dies_under_load_costs_its_callers_a_second_lease_and_nobody_else_anything(
+    cluster: Cluster,
+) -> None:
+    knobs = {"min_replicas": 2, "max_replicas": 2}
+    define(cluster, "yi", "predict_seconds:0.3", vram=10 * MIB, **knobs)
+    victim, other = cluster.comes_to("yi", 2)
+    callers = Callers(cluster, "yi")
+    held = [callers.lease() for _ in range(2)]  # one each, and they are not given back
+    assert {lease["replica"]["id"] for lease in held} == {str(victim.id), str(other.id)}
+    with ThreadPoolExecutor(4) as crowd:
+        running = [crowd.submit(callers.run) for _ in range(4)]
+        until(lambda: callers.served >= 8 or any(one.done() for one in running), seconds=180)
+        with cluster.replaced_within(2, victim):
+            cluster.kill_backend(victim)
+        until(lambda: callers.complaints > 0 or any(one.done() for one in running), seconds=180)
+        restored = cluster.comes_to("yi", 2, without={victim.id})
+        callers.over.set()
+    assert [one.result() for one in running] == [None] * 4
+    assert other in restored
+    left = cluster.rows(
+        "SELECT id, in_flight FROM nodes_nodemodel WHERE id = ANY(%s)", [victim.id, other.id]
+    )
+    assert left == [(other.id, 1)]  # the lease that is still held
+    cluster.ask("DELETE", "/api/models/yi?force=true")
     until(lambda: cluster.backends() == 0, seconds=180)
 
 

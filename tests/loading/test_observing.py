@@ -261,6 +261,20 @@ def test_what_is_not_certainly_ours_is_stopped_instead(stage: Stage, reason: str
     assert not NodeModel.objects.exists()
 
 
+def test_a_model_that_is_edited_while_its_stray_is_asked_does_not_get_the_old_one(
+    stage: Stage,
+) -> None:
+    stage.loaded()
+    NodeModel.objects.all().delete()
+    look(stage)
+    stray = StrayProcess.objects.get()
+    job = strays._loaded_by(stray)
+    assert job is not None
+    ModelLoadInfo.objects.update(config_revision="r2")
+    assert not strays._insert(stray, job, now=stage.clock())
+    assert not NodeModel.objects.exists()
+
+
 def test_a_process_at_another_address_than_our_load_had_is_stopped(stage: Stage) -> None:
     other = stage.loaded("other")  # lives, and has a model
     lost = stage.loaded()

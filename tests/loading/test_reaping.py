@@ -7,17 +7,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from django.db import connection
 
+from clustermgr.lib.bus import NatsBus
 from nodes import backendrpc
+from nodes.gateway import NodeGateway
 from nodes.models import NodeModel
 from nodes.services import replicas
 from nodes.states import ReplicaState
 from nodes.wire import Gallery
-from scheduling.models import LoadJob
-from scheduling.services import jobs, reaping, unloading
+from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.services import jobs, loading, reaping, unloading
 from scheduling.states import JobState
 from tests.contract_worker.ours import ROOT, until
 from tests.factories import make_replica
@@ -84,7 +87,7 @@ def test_a_killed_executor_while_loading_costs_a_lease_and_nothing_loads_twice(
     assert stage.is_sound()
 
 
-def test_a_killed_executor_while_installing_is_followed_by_one_that_asks_again(
+def test_a_killed_executor_while_installing_is_followed_by_one_that_begins_anew(
     stage: Stage,
 ) -> None:
     job = stage.job(stage.model())
@@ -92,6 +95,23 @@ def test_a_killed_executor_while_installing_is_followed_by_one_that_asks_again(
     galleries = [Gallery(name="builtin", url=stage.real.gallery.url)]
     stage.gateway.install(stage.node.pk, backend="reference", model_id="llama", galleries=galleries)
     started = pids(stage)
+    stage.clock.passes(minutes=1)
+    stage.reap()
+    assert stage.load(job).state == JobState.LOADED
+    [process] = pids(stage)
+    assert [process] != started  # nobody wrote down whose it was
+
+
+def test_what_a_dead_executor_has_staged_is_loaded_into(stage: Stage) -> None:
+    job = stage.job(stage.model())
+    claimed = jobs.claim(job.pk, by="dead", now=stage.clock())
+    assert claimed is not None
+    galleries = [Gallery(name="builtin", url=stage.real.gallery.url)]
+    installed = stage.gateway.install(
+        stage.node.pk, backend="reference", model_id="llama", galleries=galleries
+    )
+    started = pids(stage)
+    assert jobs.stage(claimed, address=installed.address, now=stage.clock())
     stage.clock.passes(minutes=1)
     stage.reap()
     assert stage.load(job).state == JobState.LOADED
@@ -138,6 +158,53 @@ def test_a_lease_is_renewed_as_long_as_its_process_lives(stage: Stage) -> None:
         until(lambda: stage.fresh(job).lease_until != before)
         assert process.wait(60) == 0
     assert stage.fresh(job).state == JobState.LOADED
+
+
+def test_a_process_that_outlived_its_row_is_not_loaded_into_again(stage: Stage) -> None:
+    stage.loaded()
+    [first] = pids(stage)
+    lose_node(stage)
+    ModelLoadInfo.objects.update(config_revision="r2")
+    assert stage.load(stage.job(ModelLoadInfo.objects.get())).state == JobState.LOADED
+    [second] = pids(stage)
+    assert second != first
+
+
+def test_a_process_that_loads_on_after_its_node_was_lost_is_not_loaded_into_again(
+    stage: Stage,
+) -> None:
+    job = stage.job(stage.model("llama", "load_seconds:60"))
+    running = begin(stage, job)
+    [first] = pids(stage)
+    lose_node(stage)
+    stage.reap()
+    assert stage.fresh(job).state == JobState.CANCELLED
+    assert running.result(60)
+    model = ModelLoadInfo.objects.get()
+    model.options["Options"] = []
+    assert stage.load(stage.job(model)).state == JobState.LOADED
+    [second] = pids(stage)
+    assert second != first
+
+
+def test_a_process_that_outlived_its_row_is_in_the_way_of_later_claims_too(stage: Stage) -> None:
+    stage.loaded()
+    [first] = pids(stage)
+    lose_node(stage)
+    job = stage.job(ModelLoadInfo.objects.get())
+    cut_off = NatsBus(replace(stage.gateway.cluster, nats_url="nats://127.0.0.1:9"))
+    assert loading.run(job.pk, hands=replace(stage.hands, gateway=NodeGateway(cut_off)))
+    cut_off.close()
+    assert stage.fresh(job).state == JobState.PENDING
+    stage.clock.passes(seconds=5)
+    assert stage.load(job).state == JobState.LOADED
+    [second] = pids(stage)
+    assert second != first
+
+
+def lose_node(stage: Stage) -> None:
+    """It fell silent for a minute, as far as we know; its processes did not notice."""
+    replicas.lose(NodeModel.objects.all(), reason="offline", now=stage.clock())
 
 
 def test_a_job_whose_worker_left_meanwhile_ends(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """Workers that do not answer, or answer nonsense; played, because ours does neither."""
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from nodes.services import environment
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import InstallReply, subjects
 from scheduling.models import LoadJob, ModelLoadInfo, StrayProcess
-from scheduling.services import loading, observing, reaping
+from scheduling.services import jobs, loading, observing, reaping, unloading
 from scheduling.services.desk import Desk
 from scheduling.services.loading import Hands
 from scheduling.states import JobState
@@ -35,6 +36,8 @@ from worker.rpc import backend_pb2 as pb
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG_AGO = NOW - timedelta(days=1)
+LISTED = b'{"models":[{"model_id":"llama","replica_index":0,"address":"127.0.0.1:50052"}]}'
+NOTHING_RUNS = b'{"models":[]}'
 
 
 @pytest.fixture(autouse=True)
@@ -250,17 +253,94 @@ def test_a_load_is_not_begun_again_before_the_old_process_has_ended(
     assert [path for path, _ in worker.heard] == [subjects.STOP_MODEL.path]
 
 
+def test_a_takeover_that_finds_nobody_leaves_the_order_to_stop_what_may_run(
+    job: LoadJob, node: BackendNode, hands: Hands, clock: Clock
+) -> None:
+    assert jobs.claim(job.pk, by="dead", now=clock())
+    clock.passes(minutes=1)
+    reaping.reap(now=clock())
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    node.refresh_from_db()
+    assert (job.state, node.liveness) == (JobState.FAILED, Liveness.UNHEALTHY)
+    assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+
+
+def test_a_first_claim_that_finds_nobody_gives_the_slot_back(job: LoadJob, hands: Hands) -> None:
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, NodeModel.objects.exists()) == (JobState.FAILED, False)
+
+
+@pytest.fixture
+def old(worker: ScriptedWorker) -> ScriptedWorker:
+    """From before `model.stop`: it can only be told to stop a key, and confirms nothing."""
+    worker.answers(subjects.LIST_BACKENDS, b'{"backends":null}')
+    worker.listens(subjects.STOP_BACKEND)
+    return worker
+
+
+def told_to_stop(old: ScriptedWorker) -> bool:
+    told = [json.loads(said) for path, said in old.heard if path == subjects.STOP_BACKEND.path]
+    return bool(told) and all(one["backend"] == "llama#0" for one in told)
+
+
+def test_a_worker_without_exact_stops_is_healthy_and_its_slot_taken_until_the_process_is_gone(
+    node: BackendNode, old: ScriptedWorker, hands: Hands, clock: Clock
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as process:
+        address = f"127.0.0.1:{process.getsockname()[1]}"
+        row = make_replica(node, state=ReplicaState.UNLOADING, address=address)
+        assert not unloading.stop(row.pk, gateway=hands.gateway, clock=clock)
+        until(lambda: told_to_stop(old))
+        row.refresh_from_db()
+        assert (row.cleanup_attempts, row.cleanup_error) == (1, unloading.BY_KEY)
+    clock.passes(minutes=1)
+    assert unloading.stop(row.pk, gateway=hands.gateway, clock=clock)
+    node.refresh_from_db()
+    assert node.liveness == Liveness.HEALTHY
+    assert not NodeModel.objects.exists()
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_process_that_never_had_an_address_does_not_hold_an_old_workers_slot_for_ever(
+    node: BackendNode, old: ScriptedWorker, hands: Hands, clock: Clock, lists: bool
+) -> None:
+    row = make_replica(node, state=ReplicaState.UNLOADING, address="")
+    if lists:
+        before = iter([LISTED, LISTED])
+        old.answers(subjects.RUNNING_MODELS, lambda _: next(before, NOTHING_RUNS))
+        assert not unloading.stop(row.pk, gateway=hands.gateway, clock=clock)
+        clock.passes(minutes=1)
+    assert unloading.stop(row.pk, gateway=hands.gateway, clock=clock)
+    until(lambda: told_to_stop(old))
+    assert BackendNode.objects.get().liveness == Liveness.HEALTHY
+
+
+def test_a_load_waits_for_an_older_process_that_its_worker_cannot_stop_exactly(
+    job: LoadJob, old: ScriptedWorker, hands: Hands
+) -> None:
+    old.answers(subjects.RUNNING_MODELS, LISTED)
+    old.answers(subjects.INSTALL, InstallReply(success=True, address="127.0.0.1:50052").encode())
+    assert loading.run(job.pk, hands=hands)
+    job.refresh_from_db()
+    assert (job.state, ModelLoadInfo.objects.get().failures) == (JobState.FAILED, 0)
+    assert "does not know how to stop just it" in job.last_error
+    assert subjects.INSTALL.path not in [path for path, _ in old.heard]
+    assert NodeModel.objects.get().state == ReplicaState.UNLOADING
+    assert BackendNode.objects.get().liveness == Liveness.HEALTHY
+
+
 def test_a_quiet_fleet_is_looked_at_with_the_same_few_statements(
     hands: Hands,
     clock: Clock,
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    listed = '{"models":[{"model_id":"llama","replica_index":0,"address":"127.0.0.1:50052"}]}'
     with ExitStack() as crowd:
         for number in range(5):
             replica = make_replica(make_node(f"other-{number}"))
             played = crowd.enter_context(ScriptedWorker(node_id=replica.node_id))
-            played.answers(subjects.RUNNING_MODELS, listed.encode())
+            played.answers(subjects.RUNNING_MODELS, LISTED)
         with django_assert_num_queries(3):
             observing.observe(gateway=hands.gateway, clock=clock)
 

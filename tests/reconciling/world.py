@@ -5,25 +5,40 @@ Loads are begun by whoever hears the bell, and only then; so a lost one shows.
 
 from datetime import timedelta
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import F
+from django.db.models.functions import Least
 from django.test import TestCase
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from nodes.gateway import NodeGateway
 from nodes.models import BackendNode, NodeModel
 from nodes.services import labels, replicas
 from nodes.states import Liveness, ReplicaState
-from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
+from nodes.wire import ProcessKey
+from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig, StrayProcess
 from scheduling.planning.plans import Plan
 from scheduling.querysets import LoadJobQuerySet
-from scheduling.services import hunger, reaping, reconciling, rolling
+from scheduling.services import (
+    hunger,
+    loading,
+    reaping,
+    reconciling,
+    rolling,
+    strays,
+    unloading,
+)
 from scheduling.states import Cutover, JobState
 from tests.factories import GIB, NOW, make_model, make_node, make_rule
+from tests.reconciling.played import Process, Workers
 
 SIZES = {"llama": 4 * GIB, "qwen": 8 * GIB}
 NODES = ("gpu-1", "gpu-2", "gpu-3")
-ROUNDS = 12  # ticks within which everything is as declared, once nothing fails any more
+MEMORY = 10 * GIB  # never both of them on one node
+FITS = {"llama": 2, "qwen": 1}  # wherever the first ones are
+ROUNDS = 16  # ticks within which everything is as declared, once nothing fails any more
 
 
 class World(RuleBasedStateMachine):
@@ -36,13 +51,16 @@ class World(RuleBasedStateMachine):
         self.now = NOW
         self.edits = 0
         self.heard: set[int] = set()  # jobs that a process of ours knows of
+        self.workers = Workers()
+        self.gateway = NodeGateway(self.workers)
         for name in NODES:
-            make_node(
+            node = make_node(
                 name,
                 max_replicas_per_model=2,
-                total_vram=24 * GIB,
-                available_vram=24 * GIB,
+                total_vram=MEMORY,
+                available_vram=MEMORY,
             )
+            self.workers.join(node.pk)
         fast = BackendNode.objects.get(name=NODES[0])
         labels.replace_admin(fast, {"tier": "fast"}, by="tests", now=NOW)
         for name, size in SIZES.items():
@@ -91,8 +109,9 @@ class World(RuleBasedStateMachine):
 
     def load(self, job: LoadJob) -> None:
         """The worker has loaded it; what was edited meanwhile is not published."""
+        self._ask_to_load(job)
         current = ModelLoadInfo.objects.get(pk=job.model_name).config_revision
-        if job.replica is None or job.config_revision != current:
+        if job.config_revision != current:
             self.fail(job)
             return
         replica = NodeModel.objects.filter(load_job=job)
@@ -101,6 +120,7 @@ class World(RuleBasedStateMachine):
         ModelLoadInfo.objects.filter(pk=job.model_name).update(failures=0, retry_at=None)
 
     def fail(self, job: LoadJob) -> None:
+        self._processes(job).pop(_key(job), None)
         replicas.remove(NodeModel.objects.filter(load_job=job), reason="load failed")
         self._finish(job, JobState.FAILED)
         ModelLoadInfo.objects.filter(pk=job.model_name).update(
@@ -109,20 +129,81 @@ class World(RuleBasedStateMachine):
 
     def stop(self) -> None:
         """Workers have stopped what was to be stopped."""
-        leaving = NodeModel.objects.filter(state=ReplicaState.UNLOADING)
-        replicas.remove(leaving, reason="stopped")
+        for row in NodeModel.objects.filter(state=ReplicaState.UNLOADING).select_related("node"):
+            assert unloading._stop(row, gateway=self.gateway) == ""
+            with TestCase.captureOnCommitCallbacks(execute=True):
+                assert unloading._gone(row, now=self.now)
 
     def report(self) -> None:
         """Heartbeats say what is free; loads that are over are part of it."""
-        for node in BackendNode.objects.all():
-            used = sum(
-                SIZES[row.model_name] for row in node.replicas.exclude(state=ReplicaState.STAGING)
+        self.now += timedelta(seconds=1)
+        for node in BackendNode.objects.exclude(liveness=Liveness.OFFLINE):
+            node.available_vram = MEMORY - self._used(node)
+            node.last_heartbeat = self.now
+            node.save(update_fields=["available_vram", "last_heartbeat"])
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            reaping.reap(now=self.now)
+
+    def lose(self, name: str) -> None:
+        """No word of a node for a minute: its rows go. Its processes live, and load on."""
+        for job in self.begun().filter(node__name=name):
+            self._ask_to_load(job)
+        BackendNode.objects.filter(name=name).update(liveness=Liveness.OFFLINE)
+        rows = NodeModel.objects.filter(node__name=name)
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            replicas.lose(rows, reason="Its node went offline.", now=self.now)
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            reaping.reap(now=self.now)
+
+    def recover(self, name: str) -> None:
+        """It beats again."""
+        BackendNode.objects.filter(name=name).update(liveness=Liveness.HEALTHY)
+        self.report()
+
+    def forget(self, row: NodeModel) -> None:
+        """Its process has died."""
+        del self.workers.processes[row.node_id][_key(row)]
+
+    def look(self) -> None:
+        """What workers run and no row has is taken in or stopped, after a grace."""
+        rows = NodeModel.objects.values_list("node_id", "model_name", "replica_index")
+        online = BackendNode.objects.exclude(liveness=Liveness.OFFLINE)
+        told = {node.pk: self.workers.running(node.pk) for node in online}
+        strays.note(told, owned=set(rows), asked_at=self.now)
+        for stray_id in strays._due(self.now).filter(node__in=online).values_list("pk", flat=True):
+            stray = strays._take(stray_id, now=self.now)
+            if stray is not None:
+                self._settle(stray)
+
+    def _settle(self, stray: StrayProcess) -> None:
+        job = strays._loaded_by(stray)
+        routable = BackendNode.objects.routable().filter(pk=stray.node_id).exists()
+        if not (job and routable and strays._insert(stray, job, now=self.now)):
+            self.gateway.stop_model(
+                stray.node_id,
+                model_name=stray.model_name,
+                replica_index=stray.replica_index,
+                address=stray.address,
             )
-            node.available_vram = 24 * GIB - used
-            node.save(update_fields=["available_vram"])
-        LoadJob.objects.exclude(finished_at=None).filter(reservation_ended_at=None).update(
-            reservation_ended_at=self.now
+        stray.delete()
+
+    def _ask_to_load(self, job: LoadJob) -> None:
+        assert loading._empty_slot(job, gateway=self.gateway)
+        installed = self.gateway.install(
+            job.node_id,
+            backend=job.backend,
+            model_id=job.model_name,
+            replica_index=job.replica_index,
         )
+        LoadJob.objects.filter(pk=job.pk).update(address=installed.address)
+        NodeModel.objects.filter(load_job=job).update(address=installed.address)
+        self._processes(job)[_key(job)].loads += 1
+
+    def _processes(self, job: LoadJob) -> dict[ProcessKey, Process]:
+        return self.workers.processes[job.node_id]
+
+    def _used(self, node: BackendNode) -> int:
+        return sum(SIZES[key.model_id] for key in self.workers.processes[node.pk])
 
     def edit(self, name: str, cutover: Cutover) -> None:
         self.edits += 1
@@ -153,7 +234,7 @@ class World(RuleBasedStateMachine):
     def _finish(self, job: LoadJob, state: JobState) -> None:
         ended = None if state == JobState.LOADED else self.now
         LoadJob.objects.filter(pk=job.pk).update(
-            state=state, finished_at=self.now, reservation_ended_at=ended
+            state=state, finished_at=self.now, due_at=None, reservation_ended_at=ended
         )
 
     def _calm(self) -> None:
@@ -163,22 +244,27 @@ class World(RuleBasedStateMachine):
         )
         NodeModel.objects.update(in_flight=0)
         ModelSchedulingConfig.objects.update(selector="")  # one node alone may be too small
+        for name, most in FITS.items():
+            rules = ModelSchedulingConfig.objects.filter(model_name=name)
+            rules.update(min_replicas=Least("min_replicas", most))
         hunger.capacity_came()
         self.now += timedelta(seconds=30)
 
     def _converges(self) -> None:
         for _ in range(ROUNDS):
-            self._work()
+            self.work()
             plan = self.reconcile()
             if not plan.place and not plan.unload and self._as_declared():
                 return
         raise AssertionError(f"after {ROUNDS} ticks: {list(NodeModel.objects.values())}")
 
-    def _work(self) -> None:
+    def work(self) -> None:
+        """Everybody does what he was rung for."""
         self.ring()
         for job in self.begun():
             self.load(job)
         self.stop()
+        self.look()
         self.report()
 
     def _as_declared(self) -> bool:
@@ -186,17 +272,32 @@ class World(RuleBasedStateMachine):
             serving = NodeModel.objects.serving().filter(model_name=rule.model_name).count()
             if not rule.min_replicas <= serving <= rule.max_replicas:
                 return False
+        if any(node.keys() != self._rows_on(pk) for pk, node in self.workers.processes.items()):
+            return False
         settled = not ModelSchedulingConfig.objects.exclude(unsatisfiable_since=None).exists()
         rolled = not ModelLoadInfo.objects.exclude(rolling_since=None).exists()
         return settled and rolled and not NodeModel.objects.exclude(outdated_at=None).exists()
 
+    def _rows_on(self, node_id: UUID) -> set[ProcessKey]:
+        return {_key(row) for row in NodeModel.objects.filter(node=node_id)}
+
     @invariant()
     def no_memory_is_promised_twice(self) -> None:
         for node in BackendNode.objects.all():
-            held = node.load_jobs.filter(reservation_ended_at=None).aggregate(
-                total=Sum("reserved_vram")
-            )["total"]
-            assert (held or 0) <= 24 * GIB
+            there = self.workers.processes[node.pk]
+            coming = node.load_jobs.active()
+            promised = sum(job.reserved_vram for job in coming if _key(job) not in there)
+            assert self._used(node) + promised <= MEMORY
+
+    @invariant()
+    def nothing_is_loaded_into_twice(self) -> None:
+        running = self.workers.processes.values()
+        assert all(process.loads <= 1 for node in running for process in node.values())
+
+    @invariant()
+    def whoever_is_loaded_has_its_process(self) -> None:
+        for row in NodeModel.objects.filter(state=ReplicaState.LOADED):
+            assert self.workers.processes[row.node_id][_key(row)].address == row.address
 
     @invariant()
     def every_load_has_its_slot(self) -> None:
@@ -204,3 +305,7 @@ class World(RuleBasedStateMachine):
             assert job.replica is not None
             assert job.replica.replica_index == job.replica_index < 2
             assert job.replica.model_name == job.model_name
+
+
+def _key(slot: NodeModel | LoadJob) -> ProcessKey:
+    return ProcessKey(model_id=slot.model_name, replica_index=slot.replica_index)
