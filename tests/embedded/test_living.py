@@ -113,6 +113,16 @@ def test_a_models_life(cluster: Cluster) -> None:
     cluster.ask("DELETE", f"/api/route/{leases[0]['lease_id']}")
     until(lambda: cluster.ask("GET", node)["drained_at"] is not None, seconds=180)
     assert cluster.backends() == 2
+
+    # Its worker is told to exit, and does; started again it is drained still, and not told again
+    machine = cluster.machines[busy.node]
+    cluster.ask("POST", f"{node}/stop-worker", {})
+    until(lambda: not machine.alive(), seconds=180)
+    until(lambda: cluster.ask("GET", node)["left_at"] is not None, seconds=180)
+    machine.start()
+    until(lambda: cluster.status(busy.node) == "healthy", seconds=180)
+    known = cluster.ask("GET", node)
+    assert (known["status"], known["stop_ordered_at"]) == ("draining", None)
     cluster.ask("POST", f"{node}/resume", {})
 
     # One more than the minimum goes when nobody uses it
