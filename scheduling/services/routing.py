@@ -19,8 +19,8 @@ from scheduling.prefixes.index import Seat
 from scheduling.prefixes.policies import Policy
 from scheduling.prefixes.selecting import Load, Wish
 from scheduling.routing.asks import Ask, Lease
-from scheduling.services import coldstart, leasing, prefixing, routeterms
-from scheduling.services.coldstart import Outlook
+from scheduling.services import leasing, prefixing, routeterms
+from scheduling.services.coldstart import Outlook, Wants
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.services.prefixing import Prefixes
 from scheduling.services.routeterms import Standings
@@ -38,6 +38,7 @@ class Router:
         self._clock = clock
         self._prefixes = prefixes
         self._standings = Standings(partial(routeterms.look_up, prefixes=prefixes))
+        self._wants = Wants()
         self._takes: Together[Ask, Lease | None] = Together(self.take)
         self._releases: Together[UUID, bool] = Together(self.release_all, at_most=256)
 
@@ -64,7 +65,7 @@ class Router:
     def want(self, ask: Ask) -> Outlook:
         """What a request waits for that got nothing."""
         now = self._clock()
-        return coldstart.want(ask.model, revision=ask.revision, by=ask.holder, now=now)
+        return self._wants.want(ask.model, revision=ask.revision, by=ask.holder, now=now)
 
     def release(self, lease: UUID) -> bool:
         """End a lease; False when it had ended before."""
