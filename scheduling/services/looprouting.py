@@ -28,7 +28,9 @@ class LoopRouter:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._takes: TogetherAsync[Ask, Lease | None] = TogetherAsync(self._take, at_most=64)
+        self._takes: TogetherAsync[Ask, Lease | None] = TogetherAsync(
+            self._take, at_most=64, unclaimed=self._give_back
+        )
         self._wants: TogetherAsync[Ask, Outlook] = TogetherAsync(self._want)
         self._releases: TogetherAsync[UUID, bool] = TogetherAsync(self._release)
 
@@ -77,6 +79,10 @@ class LoopRouter:
                 await self.release(lease.id)
             raise CallerLeft
         return lease
+
+    def _give_back(self, lease: Lease | None) -> None:
+        if lease is not None:
+            self._releases.put(None, lease.id)
 
     async def _take(self, asks: Sequence[Ask]) -> Sequence[Lease | None]:
         return await off_loop(self._router.take, asks)
