@@ -107,7 +107,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
     await receive()  # lifespan.startup
     kept = (heartbeats, changes, prefixing.default())
     keeping = [asyncio.create_task(one.keep()) for one in kept]
-    with on_stop(changes.close):
+    with on_stop(changes.close), on_stop(routes.close):
         await send({"type": "lifespan.startup.complete"})
         await receive()  # lifespan.shutdown
     for task in keeping:

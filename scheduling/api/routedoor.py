@@ -71,6 +71,10 @@ class RouteDoor:
         path: str = scope["path"]
         return path.startswith("/api/route") and self._verb(scope) is not None
 
+    def close(self) -> None:
+        """Let nobody wait any longer: the process is told to stop."""
+        self._router.stop()
+
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             caller = await self._caller(_secret(scope))

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from clustermgr.lib.coalescing import TogetherAsync
+from clustermgr.lib.errors import DomainError
 from clustermgr.lib.offloop import aside, off_loop
 from scheduling.routing.asks import Ask, Lease
 from scheduling.services.coldstart import Outlook
@@ -23,6 +24,14 @@ class CallerLeft(Exception):
     """Nobody is there any more to be answered."""
 
 
+class Stopping(DomainError):
+    """This process ends; another one, or its successor, answers the same request."""
+
+    code = "stopping"
+    http_status = 503
+    retry_after = 1
+
+
 class LoopRouter:
     """One per loop; every task may use it."""
 
@@ -32,6 +41,7 @@ class LoopRouter:
             self._take, at_most=64, unclaimed=self._give_back
         )
         self._wants: TogetherAsync[Ask, Outlook] = TogetherAsync(self._want)
+        self._stopping = False
         self._releases: TogetherAsync[UUID, bool] = TogetherAsync(self._release)
 
     async def acquire(self, ask: Ask) -> Lease | None:
@@ -41,6 +51,10 @@ class LoopRouter:
     async def release(self, lease: UUID) -> bool:
         """End a lease; False when it had ended before."""
         return await self._releases.do(None, lease)
+
+    def stop(self) -> None:
+        """Send everybody away who waits for a load: the process would have to wait with them."""
+        self._stopping = True
 
     async def wait_for(
         self, ask: Ask, *, within: timedelta, leaving: asyncio.Future[None]
@@ -60,6 +74,8 @@ class LoopRouter:
                     outlook, looks = asking.result(), looks + 1
                 if lease := await self._acquire(ask, leaving):
                     return lease
+                if self._stopping:
+                    raise Stopping("This server is being restarted; ask again.")
                 if outlook is not None and monotonic() >= ends:
                     raise await off_loop(outlook.given_up, ask.model, waited=within)
                 if looks > ASK_EVERY:
