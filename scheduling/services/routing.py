@@ -43,7 +43,12 @@ class Router:
         self._releases: Together[UUID, bool] = Together(self.release_all, at_most=256)
 
     def acquire(self, ask: Ask) -> Lease | None:
-        """A lease on the best replica, or None when no replica can serve."""
+        """A lease on the best replica, or None when no replica can serve.
+
+        In a transaction alone: others must get no lease that is rolled back with it.
+        """
+        if connection.in_atomic_block:
+            return self.take([ask])[0]
         return self._takes.do(ask.group, ask)
 
     def lease(self, ask: Ask, *, within: timedelta) -> Lease:
@@ -68,7 +73,9 @@ class Router:
         return self._wants.want(ask.model, revision=ask.revision, by=ask.holder, now=now)
 
     def release(self, lease: UUID) -> bool:
-        """End a lease; False when it had ended before."""
+        """End a lease; False when it had ended before. In a transaction alone, as above."""
+        if connection.in_atomic_block:
+            return self.release_all([lease])[0]
         return self._releases.do(None, lease)
 
     def take(self, asks: Sequence[Ask]) -> list[Lease | None]:
