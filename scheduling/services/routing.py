@@ -21,6 +21,7 @@ from scheduling.prefixes.selecting import Load, Wish
 from scheduling.routing.asks import Ask, Lease
 from scheduling.services import leasing, prefixing, routeterms
 from scheduling.services.coldstart import Outlook, Wants
+from scheduling.services.holding import Holding
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.services.prefixing import Prefixes
 from scheduling.services.routeterms import Standings
@@ -39,6 +40,7 @@ class Router:
         self._prefixes = prefixes
         self._standings = Standings(partial(routeterms.look_up, prefixes=prefixes))
         self._wants = Wants()
+        self.holding = Holding(clock=clock)
         self._takes: Together[Ask, Lease | None] = Together(self.take)
         self._releases: Together[UUID, bool] = Together(self.release_all, at_most=256)
 
@@ -140,14 +142,23 @@ def default_router(*, clock: Clock) -> Router:
 
 @contextmanager
 def leased(
-    model: str, *, by: str, clock: Clock, within: timedelta | None = None
+    model: str,
+    *,
+    by: str,
+    clock: Clock,
+    within: timedelta | None = None,
+    ttl: timedelta | None = None,
 ) -> Iterator[Lease]:
-    """A replica for the length of a block, for callers in this process."""
+    """A replica for the length of a block, for callers in this process.
+
+    However long the block runs: `ttl` is how long the replica counts it after a crash.
+    """
     router, cluster = default_router(clock=clock), settings.CLUSTER
-    ask = Ask(model=model, holder=by, ttl=cluster.route_lease)
+    ask = Ask(model=model, holder=by, ttl=cluster.route_lease if ttl is None else ttl)
     lease = router.lease(ask, within=cluster.route_wait if within is None else within)
     try:
-        yield lease
+        with router.holding.held(lease, ttl=ask.ttl):
+            yield lease
     finally:
         router.release(lease.id)
 
