@@ -35,7 +35,7 @@ run: $(VENV)/runtime ## Run everything; Ctrl-C stops it
 test: $(VENV)/tools ## Run every test
 	@$(BIN)/python -m tests.browser.chromium
 	@$(BIN)/python -m compileall -q $(SOURCES)  # once, not in each of hundreds of processes
-	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/tools ## Format, lint, types, import contracts, Django's own checks
 	@$(BIN)/ruff format --check .

@@ -10,6 +10,7 @@ from clustermgr.conf import ClusterSettings
 NODEOPS = (
     "nodes.confirm_replicas",
     "nodes.push_revocations",
+    "nodes.stop_worker",
     "backendops.apply_op",
     "backendops.check_ops",
     "backendops.check_upgrades",

@@ -97,6 +97,13 @@ class BackendNodeQuerySet(models.QuerySet["BackendNode"]):
         """Drains that are not finished yet; served by the index node_draining."""
         return self.present().filter(drain_requested_at__isnull=False, drained_at=None)
 
+    def to_be_stopped(self, *, told_before: datetime) -> Self:
+        """Empty, with a worker that is to exit and was not told so lately."""
+        ordered = self.present().filter(stop_ordered_at__isnull=False, drained_at__isnull=False)
+        return ordered.exclude(liveness=Liveness.OFFLINE).filter(
+            Q(stop_told_at=None) | Q(stop_told_at__lte=told_before)
+        )
+
 
 class NodeModelQuerySet(models.QuerySet["NodeModel"]):
     def serving(self) -> Self:

@@ -40,6 +40,12 @@ def confirm_replicas(node_id: str) -> None:
     confirming.confirm(UUID(node_id), ask=ask, now=timezone.now())
 
 
+@shared_task(name="nodes.stop_worker", ignore_result=True)
+def stop_worker(node_id: str) -> None:
+    """Tell one worker to exit."""
+    NodeGateway(default_bus()).stop_node(UUID(node_id))
+
+
 @shared_task(name="nodes.push_revocations", ignore_result=True)
 def push_revocations() -> None:
     """Cut off whoever was revoked: rung at once, and by the clock for what was missed."""

@@ -20,6 +20,38 @@ from scheduling.services.routing import default_router
 from tests.emptying import Emptying
 from tests.factories import NOW
 
+# Files that take half a minute or more. Begun last, one process would work on them alone while the
+# others have nothing left to do. Whole systems and files that only compute take turns: three
+# systems at once would starve each other on two cores.
+LONG = (
+    "tests/api/test_fuzzing.py",
+    "tests/embedded/test_chaos.py",
+    "tests/reconciling/test_converging.py",
+    "tests/embedded/test_living.py",
+    "tests/nodes/test_registry_laws.py",
+    "tests/celery_processes/test_bells.py",
+    "tests/planning/test_laws.py",
+    "tests/embedded/test_up.py",
+    "tests/backendops/test_racing.py",
+    "tests/embedded/test_quick_tour.py",
+    "tests/browser/test_operations_for_real.py",
+    "tests/backendops_api/test_query_counts.py",
+    "tests/embedded/test_two_webs.py",
+    "tests/nodes/test_sweep_cost.py",
+    "tests/embedded/test_fleet.py",
+    "tests/contract_worker/test_installing.py",
+    "tests/celery_processes/",
+    "tests/browser/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        return next((n for n, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG))
+
+    items.sort(key=rank)
+
+
 # A machine that is busy with something else is not a failing test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

@@ -93,6 +93,16 @@ ORDERS = [
         obstacle=obstacles.resume,
     ),
     Order(
+        name="stop_worker",
+        verb="drain",
+        title="Stop the workers of",
+        explain="Each exits as soon as its node is empty. What starts it on its machine may start"
+        " it again; the drain stays.",
+        done="Worker to be stopped",
+        act=lambda node, by, now, _: draining.stop_worker(node, by=by, now=now),
+        obstacle=obstacles.stop_worker,
+    ),
+    Order(
         name="label",
         verb="label",
         title="Add a label to",

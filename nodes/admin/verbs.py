@@ -35,7 +35,7 @@ class NodeVerbs(ReadOnlyAdmin):
     }
     actions_detail = [
         "approve",
-        *("cordon", "uncordon", "drain", "move_deadline", "resume", "release"),
+        *("cordon", "uncordon", "drain", "move_deadline", "stop_worker", "resume", "release"),
         {"title": "More", "items": ["revoke_credentials", "release_token", "readmit", "retire"]},
     ]
     actions_detail_hide_default = True
@@ -123,6 +123,21 @@ class NodeVerbs(ReadOnlyAdmin):
         draining.drain(node, by=by, reason=node.drain_reason, now=now, deadline=until)
         ending = f"ends by {until:%H:%M} UTC" if until else "has no deadline"
         return f"The drain of {node.name} {ending}."
+
+    @ops_action(
+        "Stop worker",
+        verb="drain",
+        icon="power_settings_new",
+        dialog=Dialog(
+            title="Stop this node's worker?",
+            explain="It exits as soon as the node is empty. What starts it on its machine may start"
+            " it again; the drain stays.",
+            submit="Stop worker",
+        ),
+    )
+    def stop_worker(self, request: HttpRequest, node: BackendNode, _: Filled) -> str:
+        draining.stop_worker(node, by=request.user.get_username(), now=timezone.now())
+        return f"The worker of {node.name} stops when the node is empty."
 
     @ops_action(
         "Resume",

@@ -122,6 +122,16 @@ class ResumeView(OperatorView):
         return Response({"message": "node resumed"})
 
 
+class StopWorkerView(OperatorView):
+    needs = {"POST": "nodes.drain_backendnode"}
+
+    @operator_schema("stopWorker", "Have a drained node's worker exit", MessageOut)
+    def post(self, request: Request, node_id: str) -> Response:
+        """Ask for it any time during the drain: the worker is told when the node is empty."""
+        draining.stop_worker(self.node(node_id), by=self.actor, now=timezone.now())
+        return Response({"message": "worker stops when the node is empty"})
+
+
 class CordonView(OperatorView):
     needs = {"POST": "nodes.cordon_backendnode"}
 

@@ -80,6 +80,7 @@ class NodeOut(serializers.Serializer):
     drain_requested_by = serializers.CharField()
     drain_deadline = serializers.DateTimeField(allow_null=True)
     drained_at = serializers.DateTimeField(allow_null=True)
+    stop_ordered_at = serializers.DateTimeField(allow_null=True)
     left_at = serializers.DateTimeField(allow_null=True)
     quarantined_until = serializers.DateTimeField(allow_null=True)
     quarantine_reason = serializers.CharField()

@@ -32,6 +32,7 @@ urlpatterns = [
     *_at(f"nodes/{NODE}/approve", nodes.ApproveView),
     *_at(f"nodes/{NODE}/drain", nodes.DrainView),
     *_at(f"nodes/{NODE}/resume", nodes.ResumeView),
+    *_at(f"nodes/{NODE}/stop-worker", nodes.StopWorkerView),
     *_at(f"nodes/{NODE}/cordon", nodes.CordonView),
     *_at(f"nodes/{NODE}/uncordon", nodes.UncordonView),
     *_at(f"nodes/{NODE}/release", nodes.ReleaseView),

@@ -84,6 +84,9 @@ class BackendNode(models.Model):
     drain_reason = models.CharField(max_length=255, blank=True)
     drain_deadline = models.DateTimeField(null=True, blank=True)
     drained_at = models.DateTimeField(null=True, blank=True)
+    # Its worker is to exit once the node is empty, and was last told so; over when it says goodbye
+    stop_ordered_at = models.DateTimeField(null=True, blank=True)
+    stop_told_at = models.DateTimeField(null=True, blank=True)
     quarantined_until = models.DateTimeField(null=True, blank=True)
     quarantine_reason = models.CharField(max_length=255, blank=True)
     # From offline; newest first, only as many as it takes to call it flapping
@@ -139,7 +142,13 @@ class BackendNode(models.Model):
             models.CheckConstraint(
                 name="node_drain_facts_together",
                 condition=Q(drain_requested_at__isnull=False)
-                | Q(drain_deadline=None, drained_at=None, drain_by_worker=False),
+                | Q(
+                    drain_deadline=None,
+                    drained_at=None,
+                    drain_by_worker=False,
+                    stop_ordered_at=None,
+                    stop_told_at=None,
+                ),
             ),
             models.CheckConstraint(
                 name="node_left_is_offline",
@@ -152,6 +161,12 @@ class BackendNode(models.Model):
                 name="node_draining",
                 fields=["drain_requested_at"],
                 condition=Q(drain_requested_at__isnull=False, drained_at=None),
+            ),
+            # draining.finish_drains: the few whose worker is to exit
+            models.Index(
+                name="node_stop_ordered",
+                fields=["stop_ordered_at"],
+                condition=Q(stop_ordered_at__isnull=False),
             ),
             # the admin's "waiting for approval"
             models.Index(

@@ -84,10 +84,18 @@ def _drain(node: BackendNode, now: datetime) -> Fact | None:
     who = f"Ordered by {node.drain_requested_by} {ago(node.drain_requested_at, now=now)}"
     who += f"{_why(node.drain_reason)}."
     if node.drained_at is not None:
-        return Fact(
-            title="Drained", text=f"{who} Empty since {_date(node.drained_at)}.", tone="blue"
-        )
-    return Fact(title="Draining", text=f"{who} {_running(node)} {_until(node)}", tone="blue")
+        text = f"{who} Empty since {_date(node.drained_at)}. {_stopping(node)}"
+        return Fact(title="Drained", text=text.strip(), tone="blue")
+    text = f"{who} {_running(node)} {_until(node)} {_stopping(node)}"
+    return Fact(title="Draining", text=text.strip(), tone="blue")
+
+
+def _stopping(node: BackendNode) -> str:
+    if node.stop_ordered_at is None:
+        return ""
+    if node.stop_told_at is None:
+        return "Then its worker is told to exit."
+    return f"Its worker was told to exit on {_date(node.stop_told_at)}."
 
 
 def _running(node: BackendNode) -> str:

@@ -8,7 +8,7 @@ is stopping ends its processes itself: there all are withdrawn at once, and forg
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from clustermgr.lib import text
+from clustermgr.lib.errors import InvalidMove
+from clustermgr.lib.queue import after_commit
 from nodes.models import BackendNode, NodeModel
 from nodes.services import announce, events, facts, replicas
 from nodes.states import ReplicaState
@@ -23,6 +25,8 @@ from nodes.states import ReplicaState
 Keep = Callable[[Sequence[NodeModel]], set[UUID]]  # which of these are still needed there
 
 TOO_LATE = "drain deadline passed"
+# A worker may take a minute to leave, and a second word would hurry it
+TOLD_AGAIN_AFTER = timedelta(seconds=90)
 _keepers: dict[Keep, None] = {}
 
 
@@ -55,6 +59,29 @@ def resume(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
     facts.hold_present(node)
     _end(node, actor=by, now=now)
     return node
+
+
+@transaction.atomic
+def stop_worker(node: BackendNode, *, by: str, now: datetime) -> BackendNode:
+    """Have the worker of a node that is being emptied exit when that is done. Twice is once.
+
+    What starts it on its machine may start it again: the drain stands, the order is carried out.
+    """
+    facts.hold_present(node)
+    why = why_not_stop_worker(node)
+    if why:
+        raise InvalidMove(why)
+    if facts.write(node, when=Q(stop_ordered_at=None), now=now, stop_ordered_at=now):
+        events.record("node.stop_ordered", actor=by, now=now, node=node)
+    return node
+
+
+def why_not_stop_worker(node: BackendNode) -> str:
+    if node.drain_requested_at is None:
+        return f"{node.name} is not being drained; drain it first."
+    if node.drain_by_worker:
+        return f"The worker of {node.name} is stopping already."
+    return f"The worker of {node.name} has stopped already." if node.left_at else ""
 
 
 @transaction.atomic
@@ -103,12 +130,24 @@ def finish_drains(*, now: datetime) -> list[BackendNode]:
     drained = [node for node in nodes if node in leaving or not rows[node.pk]]
     _close(drained, reason="drained", busy=busy, now=now)
     _close([n for n in overdue if n not in drained], reason=TOO_LATE, busy=busy, now=now)
+    _tell_workers(now=now)
     return [node for node in nodes if node.drained_at is not None]
 
 
 def ask_before_stopping(keep: Keep) -> None:
     """Have somebody asked which replicas are still needed where they are. Twice is once."""
     _keepers[keep] = None
+
+
+def _tell_workers(*, now: datetime) -> None:
+    """Nobody confirms it, so it is said again now and then, until the worker says goodbye."""
+    due = BackendNode.objects.to_be_stopped(told_before=now - TOLD_AGAIN_AFTER)
+    ids = list(due.order_by("pk").select_for_update(no_key=True).values_list("pk", flat=True))
+    if not ids:
+        return
+    BackendNode.objects.filter(pk__in=ids).update(stop_told_at=now, **facts.edited(now))
+    for node_id in ids:
+        after_commit("nodes.stop_worker", str(node_id))
 
 
 def _order(

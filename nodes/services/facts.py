@@ -12,6 +12,7 @@ from clustermgr.lib.errors import InvalidMove
 from nodes.models import BackendNode
 from nodes.querysets import BackendNodeQuerySet
 
+NO_STOP: dict[str, Any] = {"stop_ordered_at": None, "stop_told_at": None}
 # What a drain consists of; it ends as a whole.
 NO_DRAIN: dict[str, Any] = {
     "drain_requested_at": None,
@@ -20,6 +21,7 @@ NO_DRAIN: dict[str, Any] = {
     "drain_reason": "",
     "drain_deadline": None,
     "drained_at": None,
+    **NO_STOP,
 }
 
 

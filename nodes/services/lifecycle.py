@@ -98,7 +98,9 @@ def leave(node: BackendNode, *, now: datetime) -> BackendNode:
 
 def _say_goodbye(node: BackendNode, now: datetime) -> None:
     before = node.liveness
-    changes: dict[str, Any] = {"left_at": now, **(facts.NO_DRAIN if node.drain_by_worker else {})}
+    # Whoever was told to stop has obeyed: if it is started again, it is not told again
+    over = facts.NO_DRAIN if node.drain_by_worker else facts.NO_STOP
+    changes: dict[str, Any] = {"left_at": now, **over}
     if node.liveness == Liveness.OFFLINE:
         facts.write(node, when=Q(), now=now, **changes)
     else:

@@ -7,7 +7,7 @@ between the question and the order anything may happen.
 from collections.abc import Callable
 
 from nodes.models import BackendNode, NodeCredential
-from nodes.services import registration
+from nodes.services import draining, registration
 
 Obstacle = Callable[[BackendNode], str]
 
@@ -39,6 +39,12 @@ def move_deadline(node: BackendNode) -> str:
 
 def resume(node: BackendNode) -> str:
     return _retired(node) or ("" if node.drain_requested_at else f"{node.name} is not draining.")
+
+
+def stop_worker(node: BackendNode) -> str:
+    if node.stop_ordered_at is not None:
+        return f"The worker of {node.name} is to stop already."
+    return _retired(node) or draining.why_not_stop_worker(node)
 
 
 def release(node: BackendNode) -> str:

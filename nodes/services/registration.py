@@ -196,6 +196,8 @@ def _renew(node: BackendNode, request: RegisterRequest, token: JoinToken, now: d
     was_stopping = node.drain_by_worker
     if was_stopping:  # the shutdown it announced is over; an operator's drain is not
         changes |= facts.NO_DRAIN
+    elif restarted and node.stop_told_at is not None:  # it obeyed, and was started again
+        changes |= facts.NO_STOP
     facts.write(node, when=Q(), now=now, last_heartbeat=now, **changes)
     if was_stopping:
         replicas.restore(node, now=now)

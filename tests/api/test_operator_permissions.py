@@ -14,6 +14,7 @@ VERBS = [
     ("POST", f"{NODE}/approve", "approve_backendnode"),
     ("POST", f"{NODE}/drain", "drain_backendnode"),
     ("POST", f"{NODE}/resume", "drain_backendnode"),
+    ("POST", f"{NODE}/stop-worker", "drain_backendnode"),
     ("POST", f"{NODE}/cordon", "cordon_backendnode"),
     ("POST", f"{NODE}/uncordon", "cordon_backendnode"),
     ("POST", f"{NODE}/release", "cordon_backendnode"),

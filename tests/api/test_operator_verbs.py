@@ -37,7 +37,7 @@ def test_deleting_a_node_that_is_away_retires_it_and_keeps_its_history(root: Cal
     assert read(root.get(f"/api/nodes/{node.pk}"))["status"] == "retired"
 
 
-@pytest.mark.parametrize("verb", ["drain", "resume", "cordon", "uncordon", "retire"])
+@pytest.mark.parametrize("verb", ["drain", "stop-worker", "resume", "cordon", "uncordon", "retire"])
 def test_a_verb_said_twice_is_said_once(root: Caller, verb: str) -> None:
     node = make_node()
     for opposite in ("drain", "cordon"):
@@ -48,7 +48,7 @@ def test_a_verb_said_twice_is_said_once(root: Caller, verb: str) -> None:
     assert len(remembered) == len(set(remembered))
 
 
-@pytest.mark.parametrize("verb", ["approve", "drain", "resume", "cordon", "uncordon"])
+@pytest.mark.parametrize("verb", ["approve", "drain", "stop-worker", "resume", "cordon"])
 def test_a_retired_node_takes_no_orders(root: Caller, verb: str) -> None:
     node = make_node(liveness="offline", retired_at=NOW, retired_by="tests")
     reply = root.post(f"/api/nodes/{node.pk}/{verb}")

@@ -121,6 +121,8 @@ def test_buttons_follow_the_state(root: Client) -> None:
     root.post(
         reverse("admin:nodes_backendnode_drain", args=[node.pk]), {**SUBMITTED, "minutes": "5"}
     )
+    assert offered() == {"Cordon", "Move deadline", "Stop worker", "Resume", "Retire"}
+    root.post(reverse("admin:nodes_backendnode_stop_worker", args=[node.pk]), SUBMITTED)
     assert offered() == {"Cordon", "Move deadline", "Resume", "Retire"}
     root.post(reverse("admin:nodes_backendnode_retire", args=[node.pk]), SUBMITTED)
     assert offered() == {"Readmit"}
