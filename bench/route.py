@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,9 +21,12 @@ from django.db import connection
 from bench import harness, server
 from bench.fleet import make_nodes
 from clustermgr import tokens
+from clustermgr.lib import fastlane
+from clustermgr.lib.bus import default_bus
 from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling import statements
+from scheduling.prefixes.chains import WINDOW, chain_of
 from scheduling.routing.asks import Ask
 from scheduling.services import prefixing
 from scheduling.services.looprouting import LoopRouter
@@ -56,13 +59,15 @@ def run() -> None:
             rows = [_compared(clients, web=web, token=token) for clients in CLIENTS]
             print(f"{replicas} replicas")
             harness.table(HEADER, rows)
+            _by_kind(CLIENTS[-1])
     print("goals at 32 clients: b/a at least 5x, better 10x; d/b at most 1.5x; p99 of b a quarter")
     _wear()
+    default_bus().close()  # before its server, which ends with us
 
 
 def _compared(clients: int, *, web: server.Web, token: str) -> tuple[object, ...]:
     a, bt, d = (_measure(way, clients) for way in (_localai, _ours, _our_sql))
-    bl = uvloop.run(_on_a_loop(clients))
+    bl = uvloop.run(_on_a_loop(clients, PLAIN))
     c = asyncio.run(_over_http(web.port, token, clients))
     ways = (a, bt, bl, c, d)
     return (
@@ -75,25 +80,46 @@ def _compared(clients: int, *, web: server.Web, token: str) -> tuple[object, ...
     )
 
 
+def _by_kind(clients: int) -> None:
+    """Requests that say something of themselves: prompts that begin in few ways, sessions."""
+    a = _measure(_localai, clients)
+    rows = []
+    for name, asks in (("plain", PLAIN), ("prompts", PROMPTED), ("sessions", SESSIONS)):
+        ways = (_measure(partial(_ours, asks), clients), uvloop.run(_on_a_loop(clients, asks)))
+        rates = (one.per_second / a.per_second for one in ways)
+        rows.append((name, *(one.p99 for one in ways), *(f"{rate:.1f}x" for rate in rates)))
+    harness.table((f"{clients} clients", "bt p99", "bl p99", "bt/a", "bl/a"), rows)
+
+
 def _wear() -> None:
     """What so many dead rows do to the next ones."""
     _replicas(REPLICAS[0])
+    hot_before, updates_before = _updates()
     share, clients = PAIRS // 10, CLIENTS[-1]
     rates = []
     for _ in range(10):
         began = time.perf_counter()
         _run(clients, partial(_times, share // clients), _ours)
         rates.append(share / (time.perf_counter() - began))
+    hot, updates = _updates()
+    share_hot = (hot - hot_before) / max(updates - updates_before, 1)
+    print(
+        f"{PAIRS:,} pairs: first tenth {rates[0]:,.0f}/s, last {rates[-1]:,.0f}/s"
+        f" ({rates[0] / rates[-1]:.2f}x slower; goal 1.2x); {share_hot:.1%} HOT"
+    )
+
+
+def _updates() -> tuple[int, int]:
+    """HOT ones, and all, of every connection so far."""
+    fastlane.close()  # a connection tells what it did when it is idle for a second, or ends
     with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute(
             "SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables"
             " WHERE relname = 'nodes_nodemodel'"
         )
         hot, updates = cursor.fetchone()
-    print(
-        f"{PAIRS:,} pairs: first tenth {rates[0]:,.0f}/s, last {rates[-1]:,.0f}/s"
-        f" ({rates[0] / rates[-1]:.2f}x slower; goal 1.2x); {hot / max(updates, 1):.1%} HOT"
-    )
+    return hot, updates
 
 
 def _times(count: int, pair: Pair) -> None:
@@ -117,19 +143,31 @@ def _run(
         thread.join()
 
 
-async def _on_a_loop(clients: int) -> Measured:
+async def _on_a_loop(clients: int, asks: Iterator[Ask]) -> Measured:
     """As a web process does it, without HTTP around it."""
     router, times = LoopRouter(ROUTER), list[float]()
-    began = time.perf_counter()
 
-    async def client() -> None:
-        while (start := time.perf_counter()) < began + SECONDS:
-            lease = await router.acquire(Ask(model=MODEL, holder="bench", ttl=TTL))
+    async def client(until: float) -> None:
+        while True:
+            start = time.perf_counter()
+            lease = await router.acquire(next(asks))
             assert lease is not None
             await router.release(lease.id)
             times.append(time.perf_counter() - start)
+            if time.perf_counter() >= until:
+                return
 
-    await asyncio.gather(*(client() for _ in range(clients)))
+    return await _warmed_up(clients, client, times)
+
+
+async def _warmed_up(
+    clients: int, client: Callable[[float], Awaitable[None]], times: list[float]
+) -> Measured:
+    """One pair each, as in `_measure`, then for as long as it is measured."""
+    await asyncio.gather(*(client(0.0) for _ in range(clients)))
+    times.clear()
+    began = time.perf_counter()
+    await asyncio.gather(*(client(began + SECONDS) for _ in range(clients)))
     return _measured(times, time.perf_counter() - began)
 
 
@@ -138,19 +176,25 @@ async def _over_http(port: int, token: str, clients: int) -> Measured:
     times: list[float] = []
     body = json.dumps({"model": MODEL}).encode()
     lease = server.request("POST", "/api/route", token=token, body=body)
-    began = time.perf_counter()
+    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
+    free = [*lines]
 
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (start := time.perf_counter()) < began + SECONDS:
+    async def client(until: float) -> None:
+        reader, writer = line = free.pop()
+        while True:
+            start = time.perf_counter()
             told = json.loads(await _ask(reader, writer, lease))
             path = f"/api/route/{told['lease_id']}"
             await _ask(reader, writer, server.request("DELETE", path, token=token))
             times.append(time.perf_counter() - start)
-        writer.close()
+            if time.perf_counter() >= until:
+                break
+        free.append(line)
 
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return _measured(times, time.perf_counter() - began)
+    measured = await _warmed_up(clients, client, times)
+    for _, writer in lines:
+        writer.close()
+    return measured
 
 
 async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message: bytes) -> bytes:
@@ -210,9 +254,11 @@ def _localai() -> Iterator[Pair]:
 
 
 @contextmanager
-def _ours() -> Iterator[Pair]:
+def _ours(asks: Iterator[Ask] | None = None) -> Iterator[Pair]:
+    asks = asks or PLAIN
+
     def pair() -> None:
-        lease = ROUTER.acquire(Ask(model=MODEL, holder="bench", ttl=TTL))
+        lease = ROUTER.acquire(next(asks))
         assert lease is not None
         ROUTER.release(lease.id)
 
@@ -278,6 +324,16 @@ UPDATE nodes_nodemodel SET in_flight = in_flight - 1
  WHERE node_id = %(node)s AND model_name = %(model)s AND replica_index = %(index)s
    AND in_flight > 0
 """
+ask_for = partial(Ask, model=MODEL, holder="bench", ttl=TTL)
+PLAIN = itertools.repeat(ask_for())
+# Eight system prompts of sixteen windows, each followed by many questions
+PROMPTED = itertools.cycle(
+    [
+        ask_for(chain=chain_of(f"{n % 8}" * 16 * WINDOW + f"question {n}", model=MODEL))
+        for n in range(800)
+    ]
+)
+SESSIONS = itertools.cycle([ask_for(session=f"session {n}") for n in range(800)])
 HEADER = (
     *("", "a", "bt", "bl", "c", "d"),
     *("a p99", "bt p99", "bl p99", "c p99", "d p99"),

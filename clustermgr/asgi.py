@@ -10,6 +10,7 @@ from typing import Any
 import django
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.utils import timezone
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clustermgr.settings")
 django.setup()
@@ -105,9 +106,9 @@ async def _answer(send: Send, status: int, words: bytes) -> None:
 async def _lifespan(receive: Receive, send: Send) -> None:
     """Keep the doors, and what prompts were seen, for as long as the server runs."""
     await receive()  # lifespan.startup
-    kept = (heartbeats, changes, prefixing.default())
-    keeping = [asyncio.create_task(one.keep()) for one in kept]
-    with on_stop(changes.close):
+    kept = (heartbeats.keep(), changes.keep(), prefixing.default().keep(clock=timezone.now))
+    keeping = [asyncio.create_task(one) for one in kept]
+    with on_stop(changes.close), on_stop(routes.close):
         await send({"type": "lifespan.startup.complete"})
         await receive()  # lifespan.shutdown
     for task in keeping:

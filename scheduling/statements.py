@@ -266,7 +266,7 @@ SELECT node.id, coalesce(held.amount, 0)
  WHERE node.reserved_vram <> coalesce(held.amount, 0)
 """
 
-# The pick: functions of migration 0007, which says why. A lease for each of the arrays' elements.
+# The pick, as `routefunctions.py` has it and says why. A lease for each of the arrays' elements.
 TAKE = """
 SELECT * FROM route_take(
     %(model)s, %(leases)s::uuid[], %(holders)s::text[], %(untils)s::timestamptz[],

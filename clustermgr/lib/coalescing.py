@@ -92,17 +92,36 @@ class Together(Generic[Item, Answer]):
 
 
 class TogetherAsync(Generic[Item, Answer]):
-    """The same for an event loop, where `work` is awaited. One loop only."""
+    """The same for an event loop, where `work` is awaited. One loop only.
+
+    `unclaimed` gets the answer of a caller that was cancelled before it came.
+    """
 
     def __init__(
-        self, work: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], *, at_most: int = 256
+        self,
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        *,
+        at_most: int = 256,
+        unclaimed: Callable[[Answer], None] = lambda _: None,
     ) -> None:
         self._work = work
         self._at_most = at_most
+        self._unclaimed = unclaimed
         self._waiting: dict[Hashable, deque[tuple[Item, asyncio.Future[Answer]]]] = {}
         self._leading: set[asyncio.Task[None]] = set()
 
     async def do(self, key: Hashable, item: Item) -> Answer:
+        answer = self.put(key, item)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            # The answer may have come between the last step of the caller and its cancellation
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                self._unclaimed(answer.result())
+            raise
+
+    def put(self, key: Hashable, item: Item) -> asyncio.Future[Answer]:
+        """Stand in the line without waiting."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         line = self._waiting.get(key)
         if line is None:
@@ -112,7 +131,7 @@ class TogetherAsync(Generic[Item, Answer]):
             self._leading.add(task)
             task.add_done_callback(self._leading.discard)
         line.append((item, answer))
-        return await answer
+        return answer
 
     async def _lead(self, key: Hashable, line: deque[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
@@ -134,5 +153,7 @@ class TogetherAsync(Generic[Item, Answer]):
                 raise
             return
         for (_, answer), mine in told:
-            if not answer.done():
+            if answer.done():
+                self._unclaimed(mine)
+            else:
                 answer.set_result(mine)

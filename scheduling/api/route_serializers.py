@@ -2,7 +2,9 @@
 
 from rest_framework import serializers
 
+from nodes.api.serializers import ErrorOut
 from scheduling.api.routebody import MOST_LEASES
+from scheduling.api.serializers import LoadStatusOut
 from scheduling.services.complaints import Complaint
 
 
@@ -43,6 +45,12 @@ class LeaseOut(serializers.Serializer):
     expires_at = serializers.DateTimeField()
     how = serializers.CharField()
     why = serializers.CharField()
+
+
+class NotYetOut(ErrorOut):
+    """Nothing to lease now; with `Retry-After`, and the load where there is one."""
+
+    loading = LoadStatusOut(required=False)
 
 
 class ReleasedOut(serializers.Serializer):

@@ -49,6 +49,7 @@ POSTED = {(False, None): "lease", (False, "release"): "release", (True, "renew")
 BEARER = "bearer "
 CHECK_EVERY = 3.0  # seconds: so late a revoked token is refused
 MOST_CALLERS = 10_000
+SLOW = 0.1  # seconds that a pick takes before it is worth asking whether the caller still waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,10 @@ class RouteDoor:
     def takes(self, scope: Scope) -> bool:
         path: str = scope["path"]
         return path.startswith("/api/route") and self._verb(scope) is not None
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the process is told to stop."""
+        self._router.stop()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -123,6 +128,8 @@ class RouteDoor:
         lease = await self._router.acquire(ask)
         if lease is None:
             lease = await self._waited(ask, within, receive)
+        elif monotonic() - began > SLOW:
+            await self._check_there(lease, receive)
         figures.TOOK.observe(monotonic() - began)
         figures.granted(lease)
         return 200, routebody.answer(lease)
@@ -133,6 +140,15 @@ class RouteDoor:
             return await self._router.wait_for(ask, within=within, leaving=leaving)
         finally:
             leaving.cancel()
+
+    async def _check_there(self, lease: Lease, receive: Receive) -> None:
+        """Who gave up during a pick that took long would hold a replica until the lease expires."""
+        leaving = asyncio.create_task(_left(receive))
+        await asyncio.sleep(0)  # it has looked once: who left is known to have left
+        if leaving.done():
+            await self._router.release(lease.id)
+            raise CallerLeft
+        leaving.cancel()
 
     async def _renew(self, lease: UUID, given: RenewIn) -> Answer:
         until = timezone.now() + routebody.ttl_of(given.ttl)

@@ -8,17 +8,20 @@ from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clustermgr.lib.errors import NotFound
 from clustermgr.lib.text import uuid_in
 from nodes.api.base import OperatorView, operator_schema
+from nodes.api.serializers import ErrorOut
 from scheduling.api import figures, routebody
 from scheduling.api.route_serializers import (
     FailedOut,
     FailureIn,
     LeaseOut,
+    NotYetOut,
     ReleasedManyOut,
     ReleasedOut,
     ReleaseManyIn,
@@ -26,13 +29,14 @@ from scheduling.api.route_serializers import (
     RenewIn,
     RouteIn,
 )
-from scheduling.api.verbs import LATER
 from scheduling.routing.asks import Ask, Lease
 from scheduling.services import complaints, leasing
 from scheduling.services.complaints import Complaint, Heard
 from scheduling.services.routing import default_router
 
 ROUTE = {"POST": "scheduling.request_route", "DELETE": "scheduling.request_route"}
+NOT_YET = {503: OpenApiResponse(NotYetOut)}
+AWAY = {503: OpenApiResponse(ErrorOut)}  # `database_away`
 # One of Django's few seats is held meanwhile; the door holds none
 PATIENCE = timedelta(seconds=2)
 
@@ -45,7 +49,7 @@ class RouteView(OperatorView):
         "A replica for one request, with a lease on it",
         LeaseOut,
         body=RouteIn,
-        errors=LATER,
+        errors=NOT_YET,
     )
     def post(self, request: Request) -> Response:
         with figures.asked():
@@ -58,7 +62,9 @@ class RouteView(OperatorView):
 class LeaseView(OperatorView):
     needs = ROUTE
 
-    @operator_schema("endLease", "Give a replica back; twice does no harm", ReleasedOut)
+    @operator_schema(
+        "endLease", "Give a replica back; twice does no harm", ReleasedOut, errors=AWAY
+    )
     def delete(self, request: Request, lease_id: str) -> Response:
         return Response({"released": default_router(clock=timezone.now).release(_lease(lease_id))})
 
@@ -66,7 +72,9 @@ class LeaseView(OperatorView):
 class RenewView(OperatorView):
     needs = ROUTE
 
-    @operator_schema("renewLease", "Hold a replica for longer", RenewedOut, body=RenewIn)
+    @operator_schema(
+        "renewLease", "Hold a replica for longer", RenewedOut, body=RenewIn, errors=AWAY
+    )
     def post(self, request: Request, lease_id: str) -> Response:
         lease = _lease(lease_id)
         given = routebody.read(request.body, routebody.RenewIn)
@@ -80,7 +88,9 @@ class RenewView(OperatorView):
 class ReleaseView(OperatorView):
     needs = ROUTE
 
-    @operator_schema("endLeases", "Give many replicas back", ReleasedManyOut, body=ReleaseManyIn)
+    @operator_schema(
+        "endLeases", "Give many replicas back", ReleasedManyOut, body=ReleaseManyIn, errors=AWAY
+    )
     def post(self, request: Request) -> Response:
         given = routebody.read(request.body, routebody.ReleaseIn)
         return Response({"released": len(leasing.release(routebody.leases_of(given)))})
@@ -89,7 +99,13 @@ class ReleaseView(OperatorView):
 class FailureView(OperatorView):
     needs = ROUTE
 
-    @operator_schema("reportFailure", "A replica failed: another lease", FailedOut, body=FailureIn)
+    @operator_schema(
+        "reportFailure",
+        "A replica failed: another lease",
+        FailedOut,
+        body=FailureIn,
+        errors=AWAY,
+    )
     def post(self, request: Request, lease_id: str) -> Response:
         given, lease = self.valid(FailureIn), _lease(lease_id)
         kind, detail = Complaint(given["kind"]), given["detail"]

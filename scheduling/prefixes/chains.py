@@ -4,7 +4,6 @@ Each link stands for the whole text up to it: two prompts share a link exactly w
 everything before its end.
 """
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 from xxhash import xxh64_digest, xxh64_intdigest
@@ -29,14 +28,6 @@ def chain_of(text: str, *, model: str) -> Chain:
         links.append(link)
         salt = link.to_bytes(8, "little")
     return tuple(links)
-
-
-def source_of(prompt: str, messages: Iterable[tuple[str, str]] = ()) -> str:
-    """The text to hash: the rendered prompt, or (role, content) of each message.
-
-    A backend that applies the template itself gets no prompt.
-    """
-    return prompt or "".join(f"{role}\n{content}\n" for role, content in messages)
 
 
 @lru_cache(maxsize=1024)

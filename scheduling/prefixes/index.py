@@ -5,10 +5,12 @@ does: the longest match is the deepest link that is known. All links of one reco
 one `_Trail`, hence cost a slot in the dictionary and the number itself. Whoever records a prompt
 takes over the part it shares with older ones; that part is always the head of theirs, so a trail
 keeps the tail nobody took. Trails are linked from oldest to newest: what expires or is evicted
-is at the old end, and is always deeper than whatever was recorded later.
+is at the old end, and is always deeper than whatever was recorded later. A replica that is gone
+is unknown at once and its links go in turns: nobody waits at the lock for a hundred thousand.
 """
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
@@ -19,9 +21,9 @@ from uuid import UUID
 from scheduling.prefixes.chains import Chain
 
 LINK = 8  # bytes
-# A call looks after so many trails that expired; more than one, so that they cannot pile up
-IN_PASSING = 4
-AT_ONCE = 1000
+# A call looks after so many links that expired; more than a prompt has, so they cannot pile up
+IN_PASSING = 128
+AT_ONCE = 2000  # about a millisecond at the lock
 # The scale of weights grows with time: before it leaves what a float can hold it is set back
 LONGEST_SCALE = 256.0  # half-lives
 
@@ -75,13 +77,14 @@ class _Trail:
 class _Owner:
     """What one replica has seen of one model."""
 
-    __slots__ = ("seat", "shelf", "trails", "weight")
+    __slots__ = ("gone", "seat", "shelf", "trails", "weight")
 
     def __init__(self, shelf: "_Shelf", seat: Seat) -> None:
         self.shelf = shelf
         self.seat = seat
         self.trails: set[_Trail] = set()
         self.weight = 0.0  # of all its links, on the scale of the index
+        self.gone = False  # nobody is sent to it; its trails are still to be dropped
 
 
 class _Shelf:
@@ -106,15 +109,12 @@ class PrefixIndex:
         self._nodes: dict[UUID, set[_Owner]] = {}
         self._oldest: _Trail | None = None
         self._newest: _Trail | None = None
+        self._gone: deque[_Owner] = deque()
         self._size = 0
         self._latest = self._epoch = float("-inf")
 
     def __len__(self) -> int:
         return self._size
-
-    def models(self) -> frozenset[str]:
-        with self._lock:
-            return frozenset(self._shelves)
 
     def match(self, model: str, chain: Chain, *, now: float) -> Match | None:
         """The deepest link that is known and has not expired."""
@@ -169,36 +169,22 @@ class PrefixIndex:
             owners = shelf.owners.values() if shelf else ()
             return {owner.seat: owner.weight / worth for owner in owners}
 
-    def forget(self, model: str, node: UUID, index: int | None = None) -> int:
-        """Drop what one replica of a node saw of a model, or all of them; how many links."""
+    def forget(self, model: str, node: UUID, index: int | None = None) -> None:
+        """Know no more what one replica of a node saw of a model, or all of them."""
         with self._lock:
-            before = self._size
             for owner in [*self._nodes.get(node, ())]:
                 if owner.shelf.model == model and index in (None, owner.seat.slot):
-                    self._drop_all(owner)
-            return before - self._size
-
-    def forget_node(self, node: UUID) -> int:
-        """Drop everything a node saw; how many links."""
-        with self._lock:
-            before = self._size
-            for owner in [*self._nodes.get(node, ())]:
-                self._drop_all(owner)
-            return before - self._size
-
-    def forget_model(self, model: str) -> int:
-        """Drop everything that is known of a model; how many links."""
-        with self._lock:
-            before = self._size
-            shelf = self._shelves.get(model)
-            for owner in [*shelf.owners.values()] if shelf else ():
-                self._drop_all(owner)
-            return before - self._size
+                    self._leave(owner)
 
     def sweep(self, *, now: float) -> bool:
-        """Drop some of what expired; True as long as there may be more. Others may come between."""
+        """Drop some of what nobody may match; True while there may be more.
+
+        Others may come between two calls; hence not in one.
+        """
         with self._lock:
-            return self._expire(self._advance(now), AT_ONCE)
+            now = self._advance(now)
+            left = self._clear(AT_ONCE)
+            return self._expire(now, left)
 
     def _match(self, model: str, chain: Chain, now: float) -> Match | None:
         shelf = self._shelves.get(model)
@@ -213,7 +199,7 @@ class PrefixIndex:
         depth = high  # first all of it: the same prompt once more
         while low < high:
             trail = find(chain[depth - 1])
-            if trail is not None and now - trail.seen <= ttl:
+            if trail is not None and now - trail.seen <= ttl and not trail.owner.gone:
                 low, found = depth, trail
             else:
                 high = depth - 1
@@ -229,7 +215,7 @@ class PrefixIndex:
         owner = shelf.owners.get(seat[1:])
         if owner is not None and owner.seat.id != seat.id:
             # Another process in the same slot has seen nothing, whether we were told or not
-            self._drop_all(owner)
+            self._leave(owner)
             return self._owner(model, seat)
         if owner is None:
             owner = _Owner(shelf, seat)
@@ -247,6 +233,8 @@ class PrefixIndex:
         self._size += len(chain)
         for past, start, end in _take(owner.shelf.entries, chain, trail):
             self._shorten(past, links[start * LINK : end * LINK])
+        if self._size > self.limits.entries:
+            self._clear(self._size - self.limits.entries)
         while self._size > self.limits.entries and self._oldest is not None:
             self._drop(self._oldest)
 
@@ -257,17 +245,38 @@ class PrefixIndex:
         if trail.live and trail.tail.startswith(lost):
             trail.tail = trail.tail[len(lost) :]
 
-    def _drop_all(self, owner: _Owner) -> None:
-        owner.shelf.holed_until = self._latest + self.limits.ttl
-        for trail in [*owner.trails]:
-            self._drop(trail)
+    def _leave(self, owner: _Owner) -> None:
+        """Its seat is free at once, for another process in the same slot as well."""
+        shelf, seat = owner.shelf, owner.seat
+        owner.gone = True
+        del shelf.owners[seat[1:]]
+        if not shelf.owners:
+            del self._shelves[shelf.model]
+        self._nodes[seat.node].discard(owner)
+        if not self._nodes[seat.node]:
+            del self._nodes[seat.node]
+        if owner.trails:
+            shelf.holed_until = self._latest + self.limits.ttl
+            self._gone.append(owner)
 
-    def _drop(self, trail: _Trail) -> None:
-        entries = trail.owner.shelf.entries
-        for link in unpack(f"<{len(trail.tail) // LINK}Q", trail.tail):
+    def _clear(self, most: int) -> int:
+        """Drop about so many links of replicas that are gone; how many more it might have been."""
+        while self._gone and most > 0:
+            trails = self._gone[0].trails
+            if trails:
+                most -= self._drop(trails.pop())
+            else:
+                self._gone.popleft()
+        return most
+
+    def _drop(self, trail: _Trail) -> int:
+        """How many links it had to look at."""
+        entries, count = trail.owner.shelf.entries, len(trail.tail) // LINK
+        for link in unpack(f"<{count}Q", trail.tail):
             if entries.get(link) is trail:
                 del entries[link]
         self._lose(trail, trail.live)
+        return count
 
     def _lose(self, trail: _Trail, count: int) -> None:
         owner = trail.owner
@@ -277,17 +286,8 @@ class PrefixIndex:
         if not trail.live:
             self._unlink(trail)
             owner.trails.discard(trail)
-            if not owner.trails:
+            if not owner.trails and not owner.gone:
                 self._leave(owner)
-
-    def _leave(self, owner: _Owner) -> None:
-        shelf, seat = owner.shelf, owner.seat
-        del shelf.owners[seat[1:]]
-        if not shelf.owners:
-            del self._shelves[shelf.model]
-        self._nodes[seat.node].discard(owner)
-        if not self._nodes[seat.node]:
-            del self._nodes[seat.node]
 
     def _append(self, trail: _Trail) -> None:
         trail.older = self._newest
@@ -315,11 +315,12 @@ class PrefixIndex:
         return now
 
     def _expire(self, now: float, most: int) -> bool:
-        for _ in range(most):
+        """Drop about so many links that expired; True while there may be more."""
+        while most > 0:
             trail = self._oldest
             if trail is None or now - trail.seen <= self.limits.ttl:
                 return False
-            self._drop(trail)
+            most -= self._drop(trail)
         return True
 
     def _scale(self, seen: float) -> float:

@@ -6,7 +6,7 @@ crash of PostgreSQL loses the last half second of leases and of counts, together
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -69,13 +69,13 @@ def _take(wanted: Sequence[Wanted], terms: Terms, *, now: datetime) -> list[Leas
         statements.TAKE,
         {
             "model": model,
-            "leases": [one.id for one in wanted],
+            "leases": _array(one.id for one in wanted),
             "holders": [one.ask.holder for one in wanted],
-            "untils": [now + one.ask.ttl for one in wanted],
-            "kinds": [one.kind.value for one in wanted],
-            "hots": [one.hot for one in wanted],
+            "untils": _array(now + one.ask.ttl for one in wanted),
+            "kinds": _array(one.kind.value for one in wanted),
+            "hots": _array(one.hot or "NULL" for one in wanted),
             "sessions": [one.ask.session for one in wanted],
-            "cold": list(terms.cold),
+            "cold": _array(terms.cold),
             "busier": terms.busier,
             "times_busier": terms.times_busier,
             "barred": list(terms.barred) or None,
@@ -90,7 +90,7 @@ def _take(wanted: Sequence[Wanted], terms: Terms, *, now: datetime) -> list[Leas
 
 def release(leases: Sequence[UUID]) -> set[UUID]:
     """End these leases; which of them were live. Ending one twice changes nothing."""
-    rows = fastlane.fetch(statements.RELEASE, {"leases": list(leases), "expired_by": None})
+    rows = fastlane.fetch(statements.RELEASE, {"leases": _array(leases), "expired_by": None})
     return {row[0] for row in rows}
 
 
@@ -147,6 +147,11 @@ def recount() -> int:
     if mended:
         log.error("requests were miscounted", extra={"replicas": mended})
     return mended
+
+
+def _array(values: Iterable[object]) -> str:
+    """As PostgreSQL writes one, of what needs no quotes: psycopg looks at each element twice."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def _expired(now: datetime) -> list[UUID]:

@@ -18,7 +18,7 @@ from scheduling.prefixes.index import Limits, PrefixIndex, Seat
 from scheduling.prefixes.policies import ROUND_ROBIN, Policy
 from scheduling.prefixes.selecting import Load, Wish, wish_of
 from scheduling.services import tallying
-from scheduling.services.prefixsync import Listener, Outbox
+from scheduling.services.prefixsync import Clock, Listener, Outbox
 from scheduling.services.tallying import Tallies
 from scheduling.states import RoutePolicy
 
@@ -99,12 +99,12 @@ class Prefixes:
             self.index.forget(model, node, index)
             self._outbox.invalidated(model, node, index)
 
-    async def keep(self) -> None:
+    async def keep(self, *, clock: Clock) -> None:
         """Learn from other processes for ever; beside the server, and cancelled with it."""
         if not self._on:
             return
         try:
-            await Listener(self.index, origin=self._outbox.origin).keep(self._bus)
+            await Listener(self.index, origin=self._outbox.origin, clock=clock).keep(self._bus)
         finally:
             await off_loop(self.tallies.flush)
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,6 +27,7 @@ LOOK_EVERY = 0.1  # seconds
 MOST_WAITING = 10_000  # messages, each way; of more the oldest are lost
 SEATS_FOR = timedelta(seconds=10)  # a slot is looked up again after that
 
+Clock = Callable[[], datetime]
 Slot = tuple[str, UUID, int]  # model, node, index: how a replica is known on the wire
 
 
@@ -70,9 +71,10 @@ class Outbox:
 class Listener:
     """Applies what other processes say; it never says it again."""
 
-    def __init__(self, index: PrefixIndex, *, origin: str) -> None:
+    def __init__(self, index: PrefixIndex, *, origin: str, clock: Clock) -> None:
         self._index = index
         self._origin = origin
+        self._clock = clock
         self._heard: deque[tuple[str, bytes]] = deque(maxlen=MOST_WAITING)
         self._seats: dict[Slot, Seat] = {}
         self._looked_up_at = datetime.min.replace(tzinfo=UTC)
@@ -87,12 +89,13 @@ class Listener:
                 await self._look()
 
     async def _look(self) -> None:
-        now = datetime.now(UTC)
+        now = self._clock()
         try:
             if self._heard:
                 await off_loop(self.apply, now=now)
-            while self._index.sweep(now=now.timestamp()):
-                await asyncio.sleep(0)
+            # A thread for each turn: a pick that waits at the index's lock comes in between
+            while await off_loop(self._index.sweep, now=now.timestamp()):
+                pass
         except Exception:  # edge: the database is away; others say it again, or it expires
             log.warning("could not learn prefixes", exc_info=True)
 
@@ -122,8 +125,11 @@ class Listener:
             return False
         model, node, index = slot
         if isinstance(message, PrefixInvalidated):
-            self._seats.pop(slot, None)
-            self._index.forget(model, node, None if index == WHOLE_NODE else index)
+            whole = index == WHOLE_NODE
+            gone = [it for it in self._seats if it == slot or (whole and it[:2] == slot[:2])]
+            for it in gone:
+                del self._seats[it]
+            self._index.forget(model, node, None if whole else index)
             return True
         seat = self._seats.get(slot)
         if seat is None:

@@ -19,8 +19,9 @@ from scheduling.prefixes.index import Seat
 from scheduling.prefixes.policies import Policy
 from scheduling.prefixes.selecting import Load, Wish
 from scheduling.routing.asks import Ask, Lease
-from scheduling.services import coldstart, leasing, prefixing, routeterms
-from scheduling.services.coldstart import Outlook
+from scheduling.services import leasing, prefixing, routeterms
+from scheduling.services.coldstart import Outlook, Wants
+from scheduling.services.holding import Holding
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.services.prefixing import Prefixes
 from scheduling.services.routeterms import Standings
@@ -38,11 +39,18 @@ class Router:
         self._clock = clock
         self._prefixes = prefixes
         self._standings = Standings(partial(routeterms.look_up, prefixes=prefixes))
+        self._wants = Wants()
+        self.holding = Holding(clock=clock)
         self._takes: Together[Ask, Lease | None] = Together(self.take)
         self._releases: Together[UUID, bool] = Together(self.release_all, at_most=256)
 
     def acquire(self, ask: Ask) -> Lease | None:
-        """A lease on the best replica, or None when no replica can serve."""
+        """A lease on the best replica, or None when no replica can serve.
+
+        In a transaction alone: others must get no lease that is rolled back with it.
+        """
+        if connection.in_atomic_block:
+            return self.take([ask])[0]
         return self._takes.do(ask.group, ask)
 
     def lease(self, ask: Ask, *, within: timedelta) -> Lease:
@@ -64,10 +72,12 @@ class Router:
     def want(self, ask: Ask) -> Outlook:
         """What a request waits for that got nothing."""
         now = self._clock()
-        return coldstart.want(ask.model, revision=ask.revision, by=ask.holder, now=now)
+        return self._wants.want(ask.model, revision=ask.revision, by=ask.holder, now=now)
 
     def release(self, lease: UUID) -> bool:
-        """End a lease; False when it had ended before."""
+        """End a lease; False when it had ended before. In a transaction alone, as above."""
+        if connection.in_atomic_block:
+            return self.release_all([lease])[0]
         return self._releases.do(None, lease)
 
     def take(self, asks: Sequence[Ask]) -> list[Lease | None]:
@@ -132,14 +142,23 @@ def default_router(*, clock: Clock) -> Router:
 
 @contextmanager
 def leased(
-    model: str, *, by: str, clock: Clock, within: timedelta | None = None
+    model: str,
+    *,
+    by: str,
+    clock: Clock,
+    within: timedelta | None = None,
+    ttl: timedelta | None = None,
 ) -> Iterator[Lease]:
-    """A replica for the length of a block, for callers in this process."""
+    """A replica for the length of a block, for callers in this process.
+
+    However long the block runs: `ttl` is how long the replica counts it after a crash.
+    """
     router, cluster = default_router(clock=clock), settings.CLUSTER
-    ask = Ask(model=model, holder=by, ttl=cluster.route_lease)
+    ask = Ask(model=model, holder=by, ttl=cluster.route_lease if ttl is None else ttl)
     lease = router.lease(ask, within=cluster.route_wait if within is None else within)
     try:
-        yield lease
+        with router.holding.held(lease, ttl=ask.ttl):
+            yield lease
     finally:
         router.release(lease.id)
 

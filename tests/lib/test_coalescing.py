@@ -113,6 +113,32 @@ def test_a_caller_that_hangs_up_on_a_loop_takes_nobody_along() -> None:
     assert asyncio.run(story()) == 2
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_caller_that_hung_up_would_have_got_is_told_to_somebody(late: bool) -> None:
+    async def story() -> list[int]:
+        go_on, given_back = asyncio.Event(), list[int]()
+
+        async def work(items: Sequence[int]) -> list[int]:
+            await go_on.wait()
+            return [item * 10 for item in items]
+
+        together = TogetherAsync(work, unclaimed=given_back.append)
+        leaving = asyncio.create_task(together.do("key", 1))
+        staying = asyncio.create_task(together.do("key", 2))
+        await asyncio.sleep(0)
+        if not late:
+            leaving.cancel()
+        go_on.set()
+        if late:  # after the step that answers it, before the step in which it would hear
+            asyncio.get_running_loop().call_soon(leaving.cancel)
+        assert await staying == 20
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        return given_back
+
+    assert asyncio.run(story()) == [10]
+
+
 def test_work_that_answers_too_little_on_a_loop_wedges_nobody() -> None:
     async def story() -> list[object]:
         async def work(items: Sequence[int]) -> list[int]:

@@ -15,6 +15,13 @@ from tests.services import free_port, until
 @contextmanager
 def web() -> Iterator[str]:
     """uvicorn as `manage.py up` starts it; its host and port."""
+    with web_process() as (place, _):
+        yield place
+
+
+@contextmanager
+def web_process() -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """The same, with its process."""
     place = f"127.0.0.1:{free_port()}"
     database = os.environ["DATABASE_URL"].rsplit("/", 1)[0]
     env = {**os.environ, "DATABASE_URL": f"{database}/{connection.settings_dict['NAME']}"}
@@ -22,7 +29,7 @@ def web() -> Iterator[str]:
     process = subprocess.Popen(command, cwd=ROOT, env=env)
     try:
         until(lambda: _answers(place))
-        yield place
+        yield place, process
     finally:
         process.terminate()
         process.wait(60)

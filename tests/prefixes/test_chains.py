@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.prefixes.chains import DEPTH, WINDOW, chain_of, source_of
+from scheduling.prefixes.chains import DEPTH, WINDOW, chain_of
 from tests.prefixes import independent
 
 long_texts = st.builds(lambda piece, times: piece * times, st.text(min_size=1), st.integers(1, 600))
@@ -59,10 +59,3 @@ def test_only_the_head_of_a_long_prompt_counts() -> None:
 
 def test_nothing_has_no_chain() -> None:
     assert chain_of("", model="m") == ()
-
-
-def test_messages_stand_in_for_a_prompt_that_the_backend_renders() -> None:
-    messages = [("system", "Be brief."), ("user", "Why?")]
-    assert source_of("", messages) == "system\nBe brief.\nuser\nWhy?\n"
-    assert source_of("rendered", messages) == "rendered"
-    assert source_of("") == ""

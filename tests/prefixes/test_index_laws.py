@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.prefixes.index import Limits, PrefixIndex, Seat
-from tests.prefixes.naive import Tree, ident, links, seat
+from tests.prefixes.naive import Tree, links, seat
 
 LIMITS = Limits(ttl=300.0, half_life=120.0)
 MODELS = ("llama", "qwen")
@@ -21,8 +21,6 @@ passed = st.sampled_from([0.0, 0.0, 0.5, 40.0, 101.0, 150.0, 300.0, 301.0, -5.0]
 steps = st.one_of(
     st.tuples(st.sampled_from(["record", "record", "adopt"]), models, texts, seats),
     st.tuples(st.just("forget"), models, seats, st.booleans()),
-    st.tuples(st.just("forget_node"), st.sampled_from(NODES)),
-    st.tuples(st.just("forget_model"), models),
     st.tuples(st.just("wait"), passed),
 )
 stories = st.lists(steps, max_size=40)
@@ -61,14 +59,6 @@ class World:
             )
         )
 
-    def forget_node(self, node: str) -> None:
-        self.ours.forget_node(ident(node))
-        self.theirs.keep(lambda _, seen: seen.seat.node != ident(node))
-
-    def forget_model(self, model: str) -> None:
-        self.ours.forget_model(model)
-        self.theirs.keep(lambda m, _: m != model)
-
     def sweep(self) -> None:
         while self.ours.sweep(now=self.now):
             pass
@@ -90,7 +80,8 @@ def test_once_swept_it_holds_what_the_tree_holds_and_no_empty_one(story: list[An
         world.do(step)
         world.sweep()
         assert len(world.ours) == len(world.theirs)
-        assert world.ours.models() == world.theirs.models.keys()
+        known = {model for model in MODELS if world.ours.weights(model, now=world.now)}
+        assert known == world.theirs.models.keys()
 
 
 @given(stories)
@@ -142,12 +133,15 @@ def test_chains_that_are_none_break_nothing(told: list[tuple[list[int], Seat]]) 
         known = {link: one for link, one in known.items() if not chain or link not in gone}
         index.adopt("m", tuple(chain), by, now=START + number / 100)
         known |= dict.fromkeys(chain, by)
+        while index.sweep(now=START + number / 100):
+            pass
         assert len(index) == len(known)
         for link, owner in known.items():
             match = index.match("m", (link,), now=START + number / 100)
             assert match is not None
             assert match.seat == owner
-    index.forget_model("m")
+    while index.sweep(now=START + len(told) / 100 + LIMITS.ttl + 1):
+        pass
     assert len(index) == 0
 
 

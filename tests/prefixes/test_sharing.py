@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -33,6 +34,7 @@ from tests.services import until
 pytestmark = pytest.mark.django_db(transaction=True)
 PROMPT = chain_of("You are a helpful assistant. " * 40, model="llama")
 IDLE = Load(chosen=0, least=0, hot=0)
+clock = partial(datetime.now, UTC)
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def process(cluster: ClusterSettings) -> Iterator[Prefixes]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    keeping = asyncio.run_coroutine_threadsafe(prefixes.keep(), loop)
+    keeping = asyncio.run_coroutine_threadsafe(prefixes.keep(clock=clock), loop)
     try:
         yield prefixes
     finally:
@@ -224,7 +226,7 @@ def test_words_about_strangers_and_nonsense_change_nothing_and_cost_one_statemen
     node = make_node()
     replica = make_replica(node)
     index = PrefixIndex(Limits())
-    listener = Listener(index, origin="me")
+    listener = Listener(index, origin="me", clock=clock)
 
     def observed(**changes: Any) -> bytes:
         values = {"model": "llama", "chain": PROMPT, "node_id": str(node.pk), "replica": 0}
@@ -246,3 +248,31 @@ def test_words_about_strangers_and_nonsense_change_nothing_and_cost_one_statemen
     match = index.match("llama", PROMPT, now=NOW.timestamp())
     assert match is not None
     assert (len(seen), match.seat.id) == (0, replica.pk)
+
+
+@pytest.mark.parametrize("replica", [-1, -7])
+def test_a_peer_that_names_no_replica_means_all_of_the_node(replica: int) -> None:
+    """And who is there later is looked up again, not taken for the one that is gone."""
+    node, index = make_node(), PrefixIndex(Limits())
+    listener = Listener(index, origin="me", clock=lambda: NOW)
+    slots = [make_replica(node, replica_index=number) for number in range(2)]
+    first, second = (chain_of(f"prompt {number}", model="llama") for number in range(2))
+
+    def hear(number: int, chain: Chain) -> None:
+        said = PrefixObserved(model="llama", chain=chain, node_id=str(node.pk), replica=number)
+        listener.hear(OBSERVE, said.encode())
+
+    hear(0, first)
+    hear(1, second)
+    listener.apply(now=NOW)
+    gone = PrefixInvalidated(model="llama", node_id=str(node.pk), replica=replica)
+    listener.hear(INVALIDATE, gone.encode())
+    listener.apply(now=NOW)
+    assert not any(index.match("llama", one, now=NOW.timestamp()) for one in (first, second))
+    NodeModel.objects.filter(pk=slots[0].pk).delete()
+    born = make_replica(node, replica_index=0)
+    hear(0, first)
+    listener.apply(now=NOW)
+    match = index.match("llama", first, now=NOW.timestamp())
+    assert match is not None
+    assert match.seat.id == born.pk

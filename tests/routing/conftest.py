@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.asgi import get_asgi_application
 
 from clustermgr import tokens
+from clustermgr.lib.offloop import aside
 from scheduling.api.routedoor import RouteDoor
 from scheduling.services import prefixing
 from tests.factories import NOW
@@ -84,7 +85,13 @@ class Caller:
         return await self.ask("POST", "/api/route", {"model": model, **more}, hangs_up=hangs_up)
 
     def run(self, story: Callable[["Caller"], Coroutine[Any, Any, Any]]) -> Any:
-        return asyncio.run(story(self))
+        async def whole() -> Any:
+            try:
+                return await story(self)
+            finally:
+                await aside(int)  # a plan that nobody waits for any more ends in its own test
+
+        return asyncio.run(whole())
 
 
 @pytest.fixture

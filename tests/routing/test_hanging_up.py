@@ -1,0 +1,86 @@
+"""Who leaves before the answer holds nothing."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from nodes.models import NodeModel
+from scheduling.api import routedoor
+from scheduling.models import RouteLease
+from tests.factories import make_node, make_replica
+from tests.routing.conftest import Caller
+from tests.routing.test_cold_beside_hot import until_true
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queued")]
+
+
+@contextmanager
+def somebody_has_the_replica() -> Iterator[None]:
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            NodeModel.objects.select_for_update().get()
+            held.set()
+            assert free.wait(60)
+        connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    try:
+        yield
+    finally:
+        free.set()
+        thread.join()
+
+
+def a_pick_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM pg_locks WHERE NOT granted")
+        return bool(cursor.rowcount)
+
+
+def nobody_holds_anything() -> bool:
+    return not RouteLease.objects.exists() and NodeModel.objects.get().in_flight == 0
+
+
+def test_who_hangs_up_during_a_slow_pick_holds_nothing(caller: Caller) -> None:
+    make_replica(make_node())
+
+    async def story(it: Caller) -> Any:
+        hangs_up = asyncio.Event()
+        with somebody_has_the_replica():
+            leaver = asyncio.create_task(it.route(hangs_up=hangs_up))
+            stayer = asyncio.create_task(it.route())
+            await until_true(a_pick_waits)
+            began = monotonic()
+            await until_true(lambda: monotonic() > began + routedoor.SLOW)
+            hangs_up.set()
+        return await leaver, (await stayer)[0]
+
+    assert caller.run(story) == ((0, None), 200)
+    assert RouteLease.objects.count() == NodeModel.objects.get().in_flight == 1
+
+
+def test_a_request_that_is_cancelled_during_its_pick_holds_nothing(caller: Caller) -> None:
+    """As uvicorn does when it has waited long enough for requests to end."""
+    before = make_replica(make_node()).last_used
+
+    async def story(it: Caller) -> None:
+        with somebody_has_the_replica():
+            leaver = asyncio.create_task(it.route())
+            await until_true(a_pick_waits)
+            leaver.cancel()
+        async with asyncio.timeout(20):
+            # The lease came after all, and went
+            await until_true(lambda: NodeModel.objects.get().last_used != before)
+            await until_true(nobody_holds_anything)
+
+    caller.run(story)
