@@ -1,6 +1,7 @@
 """`python -m bench sweep`: one benchmark on servers of its own; without a name, all of them."""
 
 import argparse
+import gc
 import importlib
 import subprocess
 import sys
@@ -22,7 +23,9 @@ def main() -> None:
         return
     with harness.cluster():
         # Only now: models cannot be imported before Django knows its database
-        importlib.import_module(f"bench.{name}").run()
+        bench = importlib.import_module(f"bench.{name}")
+        gc.freeze()  # as our processes do
+        bench.run()
 
 
 def _all() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import warnings
 from collections.abc import Awaitable, Callable
@@ -108,6 +109,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
     await receive()  # lifespan.startup
     kept = (heartbeats.keep(), changes.keep(), prefixing.default().keep(clock=timezone.now))
     keeping = [asyncio.create_task(one) for one in kept]
+    gc.freeze()  # code is there for good: looking it through would hold all requests up
     with on_stop(changes.close), on_stop(routes.close):
         await send({"type": "lifespan.startup.complete"})
         await receive()  # lifespan.shutdown

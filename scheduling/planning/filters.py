@@ -198,8 +198,7 @@ def enough_disk(spot: Spot, wish: Wish) -> Objection | None:
 
 
 STATE: tuple[Filter, ...] = (runs_backends, approved, alive, staying, uncordoned, trusted)
-MEANT: tuple[Filter, ...] = (welcome, selected)
-ALLOWED: tuple[Filter, ...] = (*MEANT, can_run)
+ALLOWED: tuple[Filter, ...] = (welcome, selected, can_run)
 ROOM: tuple[Filter, ...] = (free_slot, enough_memory, enough_disk)
 
 
@@ -207,13 +206,13 @@ ROOMS = {Kind.SLOT, Kind.VRAM, Kind.RAM, Kind.DISK, Kind.BUDGET, Kind.HARDWARE} 
 
 
 def meant(spot: Spot, wish: Wish) -> bool:
-    """Whether its rule means a node whose state is no obstacle."""
-    return not any(check(spot, wish) for check in MEANT)
+    """Whether its rule means a node whose state is no obstacle. In no words: all are asked."""
+    return wish.selector.matches(spot.view.labels) and welcome(spot, wish) is None
 
 
 def allows(spot: Spot, wish: Wish) -> bool:
     """Whether the wish may go to a node whose state is no obstacle."""
-    return not any(check(spot, wish) for check in ALLOWED)
+    return meant(spot, wish) and can_run(spot, wish) is None
 
 
 def fits(spot: Spot, wish: Wish) -> bool:
