@@ -1,5 +1,6 @@
 """What ticks for nodes, and what waits for one."""
 
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -21,8 +22,10 @@ def sweep_stale() -> None:
 
 @shared_task(name="nodes.finish_drains", ignore_result=True)
 def finish_drains() -> None:
-    """Notice who is empty, or out of time."""
-    draining.finish_drains(now=timezone.now())
+    """Notice who is empty, or out of time, and whose worker is to exit then."""
+    now = timezone.now()
+    draining.finish_drains(now=now)
+    draining.dismiss_workers(now=now)
 
 
 @shared_task(name="nodes.tidy", ignore_result=True)
@@ -41,9 +44,10 @@ def confirm_replicas(node_id: str) -> None:
 
 
 @shared_task(name="nodes.stop_worker", ignore_result=True)
-def stop_worker(node_id: str) -> None:
+def stop_worker(node_id: str, told_at: str) -> None:
     """Tell one worker to exit."""
-    NodeGateway(default_bus()).stop_node(UUID(node_id))
+    tell = NodeGateway(default_bus()).stop_node
+    draining.dismiss(UUID(node_id), told_at=datetime.fromisoformat(told_at), tell=tell)
 
 
 @shared_task(name="nodes.push_revocations", ignore_result=True)

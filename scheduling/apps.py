@@ -20,6 +20,7 @@ class SchedulingConfig(AppConfig):
             on_capacity_changed,
             on_replica_removed,
             on_replica_unloading,
+            on_room_came,
             on_service_lost,
         )
         from scheduling.services import surging
@@ -28,6 +29,6 @@ class SchedulingConfig(AppConfig):
         replica_unloading.connect(on_replica_unloading, dispatch_uid=uid)
         replica_removed.connect(on_replica_removed, dispatch_uid="scheduling.replica_removed")
         capacity_changed.connect(on_capacity_changed, dispatch_uid="scheduling.capacity_changed")
-        room_came.connect(on_capacity_changed, dispatch_uid="scheduling.room_came")
+        room_came.connect(on_room_came, dispatch_uid="scheduling.room_came")
         service_lost.connect(on_service_lost, dispatch_uid="scheduling.service_lost")
         draining.ask_before_stopping(surging.needed)

@@ -21,6 +21,14 @@ def on_service_lost(**_: Any) -> None:
     ringing.reconcile_soon()
 
 
+def on_room_came(**_: Any) -> None:
+    """Free memory goes up and down all day: no pause lasts, but the next look is the clock's.
+
+    A bell for each upswing in a large fleet would be one tick after the other.
+    """
+    hunger.capacity_came()
+
+
 def on_capacity_changed(**_: Any) -> None:
     """What did not fit may fit now: nobody waits for the end of a pause, nor for the clock."""
     if hunger.capacity_came():

@@ -162,7 +162,7 @@ class BackendNode(models.Model):
                 fields=["drain_requested_at"],
                 condition=Q(drain_requested_at__isnull=False, drained_at=None),
             ),
-            # draining.finish_drains: the few whose worker is to exit
+            # draining.dismiss_workers: the few whose worker is to exit
             models.Index(
                 name="node_stop_ordered",
                 fields=["stop_ordered_at"],

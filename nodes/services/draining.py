@@ -130,24 +130,37 @@ def finish_drains(*, now: datetime) -> list[BackendNode]:
     drained = [node for node in nodes if node in leaving or not rows[node.pk]]
     _close(drained, reason="drained", busy=busy, now=now)
     _close([n for n in overdue if n not in drained], reason=TOO_LATE, busy=busy, now=now)
-    _tell_workers(now=now)
     return [node for node in nodes if node.drained_at is not None]
 
 
-def ask_before_stopping(keep: Keep) -> None:
-    """Have somebody asked which replicas are still needed where they are. Twice is once."""
-    _keepers[keep] = None
+@transaction.atomic
+def dismiss_workers(*, now: datetime) -> None:
+    """Have those told that are to exit, once their nodes are empty.
 
-
-def _tell_workers(*, now: datetime) -> None:
-    """Nobody confirms it, so it is said again now and then, until the worker says goodbye."""
+    Nobody confirms it, so it is said again now and then, until the worker says goodbye. Apart from
+    `finish_drains`: nodes are locked by id, and that has others by then.
+    """
     due = BackendNode.objects.to_be_stopped(told_before=now - TOLD_AGAIN_AFTER)
     ids = list(due.order_by("pk").select_for_update(no_key=True).values_list("pk", flat=True))
     if not ids:
         return
     BackendNode.objects.filter(pk__in=ids).update(stop_told_at=now, **facts.edited(now))
     for node_id in ids:
-        after_commit("nodes.stop_worker", str(node_id))
+        after_commit("nodes.stop_worker", str(node_id), now.isoformat())
+
+
+def dismiss(node_id: UUID, *, told_at: datetime, tell: Callable[[UUID], None]) -> bool:
+    """Tell one worker to exit, unless that was called off or carried out since; whether it was."""
+    ordered = BackendNode.objects.present().filter(stop_ordered_at__isnull=False)
+    stands = ordered.filter(pk=node_id, stop_told_at=told_at).exists()
+    if stands:
+        tell(node_id)
+    return stands
+
+
+def ask_before_stopping(keep: Keep) -> None:
+    """Have somebody asked which replicas are still needed where they are. Twice is once."""
+    _keepers[keep] = None
 
 
 def _order(

@@ -144,11 +144,15 @@ class RouteDoor:
     async def _check_there(self, lease: Lease, receive: Receive) -> None:
         """Who gave up during a pick that took long would hold a replica until the lease expires."""
         leaving = asyncio.create_task(_left(receive))
-        await asyncio.sleep(0)  # it has looked once: who left is known to have left
-        if leaving.done():
+        try:
+            await asyncio.sleep(0)  # it has looked once: who left is known to have left
+            if leaving.done():
+                raise CallerLeft
+        except (CallerLeft, asyncio.CancelledError):
             await self._router.release(lease.id)
-            raise CallerLeft
-        leaving.cancel()
+            raise
+        finally:
+            leaving.cancel()
 
     async def _renew(self, lease: UUID, given: RenewIn) -> Answer:
         until = timezone.now() + routebody.ttl_of(given.ttl)

@@ -183,7 +183,7 @@ def _in_the_way(job: LoadJob, *, gateway: NodeGateway) -> str:
     loading = row.address if row and row.state == ReplicaState.LOADING else ""
     try:
         listed = unloading.find(job, gateway=gateway)
-    except (NodeUnreachable, NodeSilent, NodeRefused):  # unknown: older workers do not tell
+    except (NodeUnreachable, NodeRefused):  # older workers do not tell; a slow one is asked again
         return loading
     staged = job.address and not loading
     if listed and staged and wire.loopback(listed) == wire.loopback(job.address):
@@ -250,7 +250,7 @@ def _not_answered(job: LoadJob, fault: BusError, *, now: datetime) -> None:
             # Who died took its processes along; who cannot be reached may run an earlier claim's
             left = isinstance(fault, NodeUnreachable) and _maybe_started(job)
             jobs.fail(job, str(fault), now=now, process=left, blame=False)
-        case _:  # silent: it may still be at it, and asking again finds the same work
+        case _:  # silent: it may still be at it, and nothing is lost by asking again
             jobs.put_back(job, str(fault), now=now, due_at=now + AGAIN_AFTER)
 
 

@@ -173,7 +173,7 @@ def _insert(stray: StrayProcess, job: LoadJob, *, now: datetime) -> bool:
                 created_at=now,
                 updated_at=now,
             )
-    except IntegrityError:  # somebody took the slot: his job will find the process
+    except IntegrityError:  # somebody took the slot: his job finds the process, and ends it
         return False
     events.record(
         "replica.adopted",

@@ -12,6 +12,8 @@ from clustermgr.lib import bells
 from clustermgr.lib.locks import LockKey, try_lock
 from clustermgr.models import Bell, Tick
 from scheduling.tasks import reconcile
+from tests.locks import waiting
+from tests.services import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,11 +89,7 @@ def test_who_rings_while_a_bell_is_being_answered_waits_for_that_and_rings_anew(
         with transaction.atomic():
             Bell.objects.filter(name=TICK).delete()
             ringing = other.submit(elsewhere, lambda: ring_often(1))
-            with connection.cursor() as cursor:
-                waiting = False
-                while not waiting:  # as long as it takes the other to come to the row
-                    cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
-                    (waiting,) = cursor.fetchone()
+            until(lambda: waiting() > 0)  # as long as it takes the other to come to the row
         ringing.result()
     assert queued == [MESSAGE] * 2
 

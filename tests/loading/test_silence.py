@@ -64,8 +64,9 @@ def hands(bus: NatsBus, clock: Clock) -> Hands:
 
 @pytest.fixture
 def hasty(bus: NatsBus, clock: Clock) -> Hands:
-    """They wait for an install no longer than a moment."""
-    brief = replace(django_settings.CLUSTER, install_timeout=timedelta(milliseconds=200))
+    """They wait for an answer no longer than a moment."""
+    moment = timedelta(milliseconds=200)
+    brief = replace(django_settings.CLUSTER, install_timeout=moment, running_timeout=moment)
     return Hands(gateway=NodeGateway(bus, cluster=brief), desk=Desk(clock=clock), clock=clock)
 
 
@@ -105,6 +106,15 @@ def test_no_answer_to_an_install_is_no_failure_and_is_asked_again(
     clock.passes(seconds=5)
     assert loading.run(job.pk, hands=hasty)
     until(lambda: [path for path, _ in worker.heard] == [subjects.INSTALL.path] * 2)
+
+
+def test_who_does_not_say_what_runs_is_asked_again_before_anything_is_loaded(
+    job: LoadJob, worker: ScriptedWorker, hasty: Hands
+) -> None:
+    worker.listens(subjects.RUNNING_MODELS)
+    assert loading.run(job.pk, hands=hasty)
+    assert LoadJob.objects.get(state=JobState.PENDING).due_at == NOW + timedelta(seconds=5)
+    assert [path for path, _ in worker.heard] == [subjects.RUNNING_MODELS.path]
 
 
 def test_an_install_that_is_never_answered_ends_in_time(

@@ -154,7 +154,7 @@ def test_finishing_takes_the_same_statements_for_two_nodes_and_for_ten(
             make_replica(order(make_node(f"idle-{round_}-{number}")))
             late = order(make_node(f"late-{round_}-{number}"), deadline=NOW)
             make_replica(late, in_flight=1)
-        with django_assert_num_queries(14):  # two of them open and close a savepoint
+        with django_assert_num_queries(13):  # two of them open and close a savepoint
             assert len(draining.finish_drains(now=LATER)) == 2 * count
 
 

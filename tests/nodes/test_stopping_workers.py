@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks
@@ -27,6 +28,7 @@ def drained(name: str = "gpu-1") -> BackendNode:
 def tick(commits: Commits, now: Any = SOON) -> None:
     with commits(execute=True):
         draining.finish_drains(now=now)
+        draining.dismiss_workers(now=now)
 
 
 def told(queued: Queued) -> list[str]:
@@ -84,6 +86,23 @@ def test_calling_the_drain_off_calls_the_stop_off(
     assert node.stop_ordered_at is None
     tick(django_capture_on_commit_callbacks)
     assert told(queued) == []
+
+
+@pytest.mark.parametrize("change", ["resume", "leave"])
+def test_a_word_that_comes_late_is_not_said(
+    change: str, queued: Queued, django_capture_on_commit_callbacks: Commits
+) -> None:
+    node = draining.stop_worker(drained(), by="ada", now=NOW)
+    tick(django_capture_on_commit_callbacks)
+    said: list[UUID] = []
+    assert draining.dismiss(node.pk, told_at=SOON, tell=said.append)
+    if change == "resume":
+        draining.resume(node, by="ada", now=SOON)
+    else:
+        lifecycle.leave(node, now=SOON)
+    assert not draining.dismiss(node.pk, told_at=SOON, tell=said.append)
+    assert said == [node.pk]
+    assert queued[-1] == ("nodes.stop_worker", str(node.pk), SOON.isoformat())
 
 
 def test_ordering_it_twice_is_once_and_has_an_author() -> None:

@@ -251,8 +251,9 @@ def test_words_about_strangers_and_nonsense_change_nothing_and_cost_one_statemen
 
 
 @pytest.mark.parametrize("replica", [-1, -7])
-def test_a_peer_that_names_no_replica_means_all_of_the_node(replica: int) -> None:
-    """And who is there later is looked up again, not taken for the one that is gone."""
+def test_a_peer_that_names_no_replica_means_all_of_the_node_and_who_comes_later_is_looked_up(
+    replica: int,
+) -> None:
     node, index = make_node(), PrefixIndex(Limits())
     listener = Listener(index, origin="me", clock=lambda: NOW)
     slots = [make_replica(node, replica_index=number) for number in range(2)]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
 from scheduling.services import defining, jobs, policies, reconciling
 from scheduling.states import JobState
 from tests.factories import NOW, make_job, make_model, make_node, make_replica, make_rule
-from tests.routing.test_lock_order import on_its_own_connection, waiting
+from tests.locks import waiting
+from tests.routing.test_lock_order import on_its_own_connection
 from tests.services import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -160,7 +160,7 @@ def test_a_model_can_be_deleted_while_a_tick_holds_the_node_of_its_load() -> Non
 
         def begin() -> None:
             deleted.append(another.submit(delete))
-            until(partial(waiting, 1))
+            until(lambda: waiting() > 0)
 
         deleted: list[Future[None]] = []
         with meanwhile(begin, after=LOOKING[-1] + 1):  # llama has its place

@@ -19,6 +19,7 @@ from scheduling.services.coldstart import REMEMBERED
 from scheduling.services.placing import NoCapacity
 from scheduling.services.routing import Router
 from tests.factories import NOW, make_model, make_node, make_replica
+from tests.locks import waiting
 from tests.routing.conftest import Caller
 from tests.routing.test_cold_start import loaded
 from tests.routing.test_leases import ask
@@ -50,16 +51,11 @@ def a_long_tick() -> Iterator[None]:
         thread.join()
 
 
-def somebody_waits_for_it() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-        return bool(cursor.rowcount)
-
-
-async def until_true(fact: Callable[[], bool]) -> None:
+async def until_true(fact: Callable[[], object]) -> None:
     """Looks from the loop: not in the threads that this is about."""
-    while not fact():
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while not fact():
+            await asyncio.sleep(0.02)
     connection.close()
 
 
@@ -72,7 +68,7 @@ def test_a_hot_model_is_served_while_cold_ones_wait_for_a_tick(caller: Caller) -
         await it.route()
         with a_long_tick():
             cold = [asyncio.create_task(it.route(name, timeout=0)) for name in COLD]
-            await until_true(somebody_waits_for_it)
+            await until_true(waiting)
             async with asyncio.timeout(20):
                 hot = [await it.route() for _ in range(30)]
         await asyncio.gather(*cold)
@@ -89,15 +85,15 @@ def test_who_waits_for_a_load_sees_it_ready_while_other_models_wait_for_a_tick(
     make_node()
 
     async def story(it: Caller) -> Any:
-        waiting = asyncio.create_task(it.route(timeout=600))
+        patient = asyncio.create_task(it.route(timeout=600))
         await until_true(LoadJob.objects.exists)
         with a_long_tick():
             cold = [asyncio.create_task(it.route(name, timeout=0)) for name in COLD]
-            await until_true(somebody_waits_for_it)
+            await until_true(waiting)
             loaded()
             connection.close()
             async with asyncio.timeout(20):
-                served = await waiting
+                served = await patient
         await asyncio.gather(*cold)
         return served
 

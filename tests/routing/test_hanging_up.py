@@ -14,6 +14,7 @@ from nodes.models import NodeModel
 from scheduling.api import routedoor
 from scheduling.models import RouteLease
 from tests.factories import make_node, make_replica
+from tests.locks import waiting
 from tests.routing.conftest import Caller
 from tests.routing.test_cold_beside_hot import until_true
 
@@ -41,12 +42,6 @@ def somebody_has_the_replica() -> Iterator[None]:
         thread.join()
 
 
-def a_pick_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM pg_locks WHERE NOT granted")
-        return bool(cursor.rowcount)
-
-
 def nobody_holds_anything() -> bool:
     return not RouteLease.objects.exists() and NodeModel.objects.get().in_flight == 0
 
@@ -59,7 +54,7 @@ def test_who_hangs_up_during_a_slow_pick_holds_nothing(caller: Caller) -> None:
         with somebody_has_the_replica():
             leaver = asyncio.create_task(it.route(hangs_up=hangs_up))
             stayer = asyncio.create_task(it.route())
-            await until_true(a_pick_waits)
+            await until_true(waiting)
             began = monotonic()
             await until_true(lambda: monotonic() > began + routedoor.SLOW)
             hangs_up.set()
@@ -70,14 +65,13 @@ def test_who_hangs_up_during_a_slow_pick_holds_nothing(caller: Caller) -> None:
 
 
 def test_a_request_that_is_cancelled_during_its_pick_holds_nothing(caller: Caller) -> None:
-    """As uvicorn does when it has waited long enough for requests to end."""
     before = make_replica(make_node()).last_used
 
     async def story(it: Caller) -> None:
         with somebody_has_the_replica():
             leaver = asyncio.create_task(it.route())
-            await until_true(a_pick_waits)
-            leaver.cancel()
+            await until_true(waiting)
+            leaver.cancel()  # as uvicorn does when it has waited long enough for requests to end
         async with asyncio.timeout(20):
             # The lease came after all, and went
             await until_true(lambda: NodeModel.objects.get().last_used != before)

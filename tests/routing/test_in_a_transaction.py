@@ -12,6 +12,7 @@ from scheduling.routing.asks import Lease
 from scheduling.services import prefixing
 from scheduling.services.routing import Router
 from tests.factories import NOW, make_node, make_replica
+from tests.locks import waiting
 from tests.routing.test_hanging_up import somebody_has_the_replica
 from tests.routing.test_leases import ask
 from tests.services import until
@@ -25,10 +26,7 @@ class RolledBack(Exception):
 
 def in_line(router: Router) -> int:
     """Who waits, at the row or behind who waits there."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")
-        at_the_row: int = cursor.rowcount
-    return at_the_row + sum(len(line) for line in router._takes._lines.values())
+    return waiting() + sum(len(line) for line in router._takes._lines.values())
 
 
 def test_a_transaction_that_is_rolled_back_takes_nobody_elses_lease_along() -> None:

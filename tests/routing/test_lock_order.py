@@ -21,6 +21,7 @@ from scheduling.services import defining, intents, leasing, observing, stopping
 from scheduling.services.leasing import Terms, Wanted
 from scheduling.states import Cause, JobState
 from tests.factories import NOW, make_job, make_model, make_node, make_replica
+from tests.locks import waiting
 from tests.routing.test_leases import ask
 from tests.services import until
 
@@ -96,21 +97,12 @@ def in_a_line(
         works = [pool.submit(on_its_own_connection, partial(hold, row, held, free))]
         assert held.wait(60)
         works.append(pool.submit(on_its_own_connection, first))
-        until(partial(waiting, 1))
+        until(lambda: waiting() >= 1)
         works.append(pool.submit(on_its_own_connection, second))
-        until(partial(waiting, 2))
+        until(lambda: waiting() >= 2)
         free.set()
         for done in works:
             done.result()
-
-
-def waiting(least: int) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("""
-            SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
-             WHERE NOT granted AND datname = current_database()
-        """)
-        return bool(cursor.fetchone()[0] >= least)
 
 
 @pytest.mark.parametrize("change", [edit, resume, confirm, miss, roll, stop])
