@@ -9,7 +9,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Self
@@ -88,7 +88,7 @@ def keys_of(document: object) -> dict[str, Any]:
     for key, value in document.items():
         name = ALIASES.get(key, key)
         if name not in KEYS:
-            raise InvalidInput(f"A model has no {shown(str(key))}{_nearest(str(key), KEYS)}")
+            raise InvalidInput(f"A model has no {shown(str(key))}{nearest(str(key), KEYS)}")
         if name in found:
             raise InvalidInput(f"The model says its {name} twice.")
         found[name] = value
@@ -164,7 +164,7 @@ def _message(given: object, kind: Kind, where: str) -> Options:
     for key, value in given.items():
         field = kind.fields_by_name.get(str(key))
         if field is None:
-            hint = _nearest(str(key), kind.fields_by_name)
+            hint = nearest(str(key), kind.fields_by_name)
             raise InvalidInput(f"There is no option {shown(where + str(key))}{hint}")
         if value is None:
             continue
@@ -265,8 +265,19 @@ def _told(value: object) -> str:
     return shown(value) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
-def _nearest(name: str, known: Any) -> str:
-    """The end of a sentence: "; did you mean ...?" for a slip of the finger, capitals included."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence: "; did you mean ...?" for a slip of the finger."""
+    wanted = _closest(name, known)
+    return f"; did you mean {wanted}?" if wanted else "."
+
+
+def is_slip(name: str, known: Iterable[str]) -> bool:
+    """Whether somebody wanted to write one of the known names."""
+    return bool(_closest(name, known))
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    """The known name that is nearest, capitals or not; empty: none is near."""
     by_lower = {other.lower(): other for other in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[found[0]]}?" if found else "."
+    return by_lower[found[0]] if found else ""

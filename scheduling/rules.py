@@ -13,7 +13,7 @@ from clustermgr.lib.errors import InvalidInput
 from nodes.labelling import check_key, check_value, shown
 from nodes.selectors import Operator, Selector
 from nodes.states import TaintEffect
-from scheduling.definitions import check_name
+from scheduling.definitions import check_name, nearest
 from scheduling.states import RoutePolicy, Strategy
 
 MOST_REPLICAS = 10_000  # more is a slip of the finger, and a tick that plans for ever
@@ -33,7 +33,7 @@ def read(document: object) -> tuple[str, Columns]:
         raise InvalidInput("A rule is an object with a model_name.")
     unknown = [key for key in document if key not in KEYS]
     if unknown:
-        raise InvalidInput(f"A rule has no {shown(unknown[0])}.")
+        raise InvalidInput(f"A rule has no {shown(unknown[0])}{nearest(str(unknown[0]), KEYS)}")
     given = {key: value for key, value in document.items() if value is not None}
     if not given.get("model_name"):
         raise InvalidInput("model_name is required.")

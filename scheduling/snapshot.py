@@ -82,6 +82,7 @@ SELECT replica.id, replica.node_id, replica.model_name, replica.replica_index, r
   ) job ON job.replica_id = replica.id
 """
 FREED_FOR = timedelta(minutes=1)  # who has not beaten for so long is not counted on anyhow
+UNLUCKY_FOR = timedelta(minutes=30)  # where a load failed, others are tried first for so long
 REPLICA = len(ReplicaView._fields)
 
 # A model has a definition, a rule, or both. Pressed: enough requests had to go elsewhere lately.
@@ -97,6 +98,12 @@ SELECT coalesce(model.model_name, rule.model_name),
             THEN least(model.vram_bytes, 9223372036854775807)::bigint END,
        model.concurrency_group, model.failures, model.retry_at, model.last_error,
        model.rolling_replicas,
+       CASE WHEN model.failures > 0 THEN (
+           SELECT array_agg(DISTINCT job.node_id)
+             FROM (SELECT node_id, state, finished_at FROM scheduling_loadjob
+                    WHERE model_name = model.model_name ORDER BY id DESC LIMIT 50) job
+            WHERE job.state = 'failed' AND job.finished_at > %(unlucky)s
+       ) END,
        rule.selector, rule.tolerations::json, rule.min_replicas, rule.max_replicas, rule.spread_all,
        rule.pinned, rule.priority, rule.strategy,
        rule.unsatisfiable_since,
@@ -128,6 +135,7 @@ MODEL = (
     "retry_at",
     "last_error",
     "rolling",
+    "failed_on",
 )
 RULE = (
     "selector",
@@ -172,7 +180,15 @@ def reading(*, now: datetime) -> tuple[tuple[str, dict[str, Any]], ...]:
     cluster = settings.CLUSTER
     lately = now - cluster.prefix_pressure_window
     return (
-        (MODELS, {"now": now, "since": lately, "enough": cluster.prefix_pressure_threshold}),
+        (
+            MODELS,
+            {
+                "now": now,
+                "since": lately,
+                "enough": cluster.prefix_pressure_threshold,
+                "unlucky": now - UNLUCKY_FOR,
+            },
+        ),
         (SLOTS, {"active": [state.value for state in ACTIVE], "lately": now - FREED_FOR}),
         (NODES, {"weakest_first": WEAKEST_FIRST}),
     )

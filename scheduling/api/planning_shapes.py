@@ -4,10 +4,14 @@ from typing import Any
 
 from rest_framework import serializers
 
+from clustermgr.lib.errors import InvalidInput
 from nodes.fields import UINT64_MAX
+from nodes.labelling import shown
+from scheduling.definitions import nearest
 from scheduling.planning.changes import Changes
 from scheduling.planning.plans import Plan
 from scheduling.planning.views import ModelView, RuleView
+from scheduling.rules import MOST_REPLICAS
 from scheduling.states import Strategy
 
 MANY = 1000
@@ -15,12 +19,23 @@ RULE_FIELDS = ("selector", "min_replicas", "max_replicas", "spread_all", "pinned
 LARGEST = 2**31 - 1
 
 
-class RuleIn(serializers.Serializer):
+class Strict(serializers.Serializer):
+    """A slip of the finger would suppose nothing, and the answer be a false all-clear."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = [key for key in data if key not in self.fields] if isinstance(data, dict) else []
+        if unknown:
+            slip = str(unknown[0])
+            raise InvalidInput(f"A plan knows no {shown(slip)}{nearest(slip, self.fields)}")
+        return super().to_internal_value(data)
+
+
+class RuleIn(Strict):
     """Fields of a rule; what is left out stays as it is."""
 
     selector = serializers.CharField(required=False, allow_blank=True, max_length=4096)
-    min_replicas = serializers.IntegerField(required=False, min_value=0, max_value=MANY)
-    max_replicas = serializers.IntegerField(required=False, min_value=0, max_value=MANY)
+    min_replicas = serializers.IntegerField(required=False, min_value=0, max_value=MOST_REPLICAS)
+    max_replicas = serializers.IntegerField(required=False, min_value=0, max_value=MOST_REPLICAS)
     spread_all = serializers.BooleanField(required=False)
     pinned = serializers.BooleanField(required=False)
     priority = serializers.IntegerField(required=False, min_value=-LARGEST, max_value=LARGEST)
@@ -37,7 +52,7 @@ class NewModelIn(RuleIn):
     concurrency_group = serializers.CharField(required=False, allow_blank=True, max_length=255)
 
 
-class PlanIn(serializers.Serializer):
+class PlanIn(Strict):
     """What is supposed; nodes by name."""
 
     drain = serializers.ListField(child=serializers.CharField(), required=False, max_length=MANY)

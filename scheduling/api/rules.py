@@ -10,6 +10,7 @@ from nodes.api.base import IF_MATCH, OperatorView, operator_schema
 from scheduling import rules
 from scheduling.api.serializers import SchedulingRuleIn, SchedulingRuleOut
 from scheduling.api.shapes import rule_json
+from scheduling.definitions import is_slip
 from scheduling.models import ModelSchedulingConfig
 from scheduling.services import policies, standing
 
@@ -68,10 +69,15 @@ class RuleView(OperatorView):
 
 
 def _known(body: Any) -> Any:
-    """What LocalAI would read of it: its clients send back answers, with ids and dates."""
+    """What LocalAI would read of it: its clients send back answers, with ids and dates.
+
+    But a slip of the finger stays in, to be refused: read as nothing it would undo a minimum.
+    """
     if not isinstance(body, dict):
         return body
-    return {key: value for key, value in body.items() if key in rules.KEYS}
+    answered = SchedulingRuleOut().fields.keys() - rules.KEYS
+    passed = answered | {key for key in body if not is_slip(key, rules.KEYS)} - rules.KEYS
+    return {key: value for key, value in body.items() if key not in passed}
 
 
 def _answer(rule: ModelSchedulingConfig) -> Response:

@@ -122,6 +122,8 @@ def _praise(spot: Spot, wish: Wish, *, clashes: bool) -> str:
     same = spot.live.get(wish.name, 0)
     if same:
         facts.append(f"{count(same, 'replica')} of it already there")
+    if scores.unlucky(spot, wish):
+        facts.append("its last load there failed, so others come first")
     if clashes:
         facts.append(f"shares the group {wish.model.group}")
     if scores.unwelcome(spot, wish):

@@ -12,16 +12,23 @@ def best(board: Board, wish: Wish) -> Spot | None:
     """Where the next replica goes; None: it fits nowhere.
 
     The order knows nothing of single models. What does depend on the model concerns the few
-    nodes that have it, or one of its group: those stand aside and are looked at one by one.
+    nodes that have it, or one of its group, or failed to load it: those stand aside and are looked
+    at one by one.
     """
     clashing = board.neighbours(wish)
-    aside = clashing if wish.packs else clashing | _with_siblings(board, wish)
+    aside = clashing | _unlucky(board, wish)
+    aside = aside if wish.packs else aside | _with_siblings(board, wish)
     usual = board.order(wish).first(lambda s: s not in aside and filters.fits(s, wish))
     holders = {spot for spot in board.hosts[wish.name] if scores.local(spot, wish)} - aside
     found = _best_of({*_fitting(holders, wish), *([usual] if usual else [])}, wish)
     if found is not None:
         return found
     return _best_of(_fitting(aside, wish), wish, clashing=clashing)
+
+
+def _unlucky(board: Board, wish: Wish) -> set[Spot]:
+    failed = wish.model.failed_on or ()
+    return {board.spots[node] for node in failed if node in board.spots}
 
 
 def _with_siblings(board: Board, wish: Wish) -> set[Spot]:

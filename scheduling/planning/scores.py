@@ -31,6 +31,11 @@ def local(spot: Spot, wish: Wish) -> bool:
     return wish.name in spot.taken
 
 
+def unlucky(spot: Spot, wish: Wish) -> bool:
+    """Whether its last loads of the model failed: any other node is a better guess."""
+    return spot.view.id in (wish.model.failed_on or ())
+
+
 def spreading(spot: Spot, wish: Wish) -> tuple[Any, ...]:
     """Idle first, then least requests in flight, then most memory, in whole GiB."""
     return (unwelcome(spot, wish), not spot.gpu, not spot.idle, spot.in_flight, -(spot.vram // GIB))
@@ -49,6 +54,7 @@ def base(spot: Spot, wish: Wish) -> tuple[Any, ...]:
 def full(spot: Spot, wish: Wish, *, clashes: bool) -> tuple[Any, ...]:
     """The whole score of one node for one model."""
     return (
+        unlucky(spot, wish),
         clashes,
         siblings(spot, wish),
         *base(spot, wish),

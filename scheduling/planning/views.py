@@ -4,7 +4,7 @@ Nodes and replicas are named tuples and keep the columns' own form: a tick reads
 a frozen dataclass takes ten times as long to make.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -136,6 +136,7 @@ class ModelView:
     retry_at: datetime | None = None
     last_error: str = ""
     rolling: int = 0  # so many serve at any moment while old replicas are replaced; 0: none are
+    failed_on: Collection[UUID] | None = None  # where loads failed lately, if none succeeded since
     rule: RuleView | None = None
 
     @property

@@ -206,7 +206,7 @@ def _end(
     _write_end(held, to, now=now, last_error=why[:4000])
     reserving.end([job.pk], now=now)
     if failing and failing.config_revision == job.config_revision:
-        _back_off(failing, why, now=now)
+        _back_off(failing, f"{job.node.name}: {why}", now=now)
     severity = Severity.ATTENTION if to == JobState.FAILED else Severity.INFO
     kind = "replica.load_failed" if to == JobState.FAILED else "replica.load_cancelled"
     _remember(kind, job, now=now, reason=why, severity=severity, by=by)

@@ -10,7 +10,7 @@ from django.db import transaction
 from nodes.models import NodeModel
 from nodes.states import ReplicaState
 from scheduling.models import LoadJob
-from scheduling.services import jobs, reserving, unloading
+from scheduling.services import jobs, reserving, ringing, unloading
 
 POLL = 0.1  # seconds
 
@@ -54,6 +54,7 @@ def stop_all(
         unloading.unload_now(replica, by=by, now=now, force=force)
         for replica in loaded.select_related("node").order_by("id")
     ]
+    ringing.reconcile_soon()  # what a rule wants comes again, elsewhere if it can
     return sum(given_up) + len(stopped)
 
 

@@ -18,7 +18,7 @@ from nodes.services import announce, events, lifecycle, replicas
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import loopback
 from scheduling import backoff
-from scheduling.models import LoadJob, ModelLoadInfo
+from scheduling.models import LoadJob, ModelLoadInfo, ModelSchedulingConfig
 from scheduling.services import ringing
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
         removed = replicas.remove(same, reason="unloaded")
         for row in removed:
             announce.capacity_changed(row.node_id)
-            _go_on_replacing(row)
+            _look_again(row)
             subject = row.process_key
             events.record(
                 "replica.unloaded",
@@ -171,10 +171,12 @@ def _gone(replica: NodeModel, *, now: datetime) -> bool:
     return bool(removed)
 
 
-def _go_on_replacing(row: NodeModel) -> None:
-    """Where there was no room beside it, the new revision waits for this place."""
+def _look_again(row: NodeModel) -> None:
+    """Where there was no room beside it, the new revision waits for this place, or the minimum."""
     edited = Q(rolling_since__isnull=False) | ~Q(config_revision=row.config_revision)
-    if ModelLoadInfo.objects.filter(edited, pk=row.model_name).exists():
+    models = ModelLoadInfo.objects.filter(edited, pk=row.model_name)
+    rules = ModelSchedulingConfig.objects.filter(model_name=row.model_name, min_replicas__gt=0)
+    if models.exists() or rules.exists():
         ringing.reconcile_soon()
 
 

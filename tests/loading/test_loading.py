@@ -60,7 +60,7 @@ def test_a_load_that_fails_says_why_and_leaves_nothing(stage: Stage, knob: str, 
     assert job.state == JobState.FAILED
     assert words in job.last_error
     model.refresh_from_db()
-    assert (model.failures, model.last_error) == (1, job.last_error)
+    assert (model.failures, model.last_error) == (1, f"{job.node.name}: {job.last_error}")
     assert model.retry_at is not None
     assert job.finished_at is not None
     assert model.retry_at - job.finished_at == timedelta(seconds=10)

@@ -205,7 +205,7 @@ def test_all_that_a_backend_printed_is_the_jobs_and_a_sentence_of_it_the_models(
         loading.run(job.pk, hands=hands)
     job.refresh_from_db()
     assert len(job.last_error) == 4000
-    assert ModelLoadInfo.objects.get().last_error == "Traceback: no room"
+    assert ModelLoadInfo.objects.get().last_error == "gpu-1: Traceback: no room"
 
 
 @contextmanager

@@ -33,6 +33,14 @@ def test_what_is_outdated_where_nobody_answers_is_not_let_go_to_make_room() -> N
     assert gone(done) == []
 
 
+@pytest.mark.parametrize("strategy", Strategy)
+def test_where_it_failed_lately_is_tried_last(strategy: Strategy) -> None:
+    bad, good = node("a", available_vram=20 * GIB), node("b", available_vram=4 * GIB)
+    unlucky = model(rule=wanted(1, strategy=strategy), failures=1, failed_on=[bad.id])
+    assert where(plan(cluster(bad, good, models=[unlucky]))) == ["b"]
+    assert where(plan(cluster(bad, models=[unlucky]))) == ["a"]
+
+
 def test_an_idle_node_is_preferred_to_a_free_one_with_work() -> None:
     busy, idle = node("a"), node("b", available_vram=4 * GIB)
     other = model("other")

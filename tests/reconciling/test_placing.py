@@ -54,6 +54,18 @@ def test_an_operator_may_name_the_node() -> None:
 
 
 @pytest.mark.django_db
+def test_a_load_that_failed_is_tried_elsewhere_until_one_succeeds() -> None:
+    first, second = make_node("gpu-1", available_vram=20 * GIB), make_node("gpu-2")
+    make_model(failures=1)
+    make_job(first, state=JobState.FAILED, finished_at=NOW - timedelta(minutes=1), due_at=None)
+    assert place().node == second
+    LoadJob.objects.active().delete()
+    NodeModel.objects.all().delete()
+    LoadJob.objects.update(finished_at=NOW - timedelta(hours=1))
+    assert place().node == first
+
+
+@pytest.mark.django_db
 def test_no_capacity_comes_with_the_reason_and_the_smallest_fix() -> None:
     make_node(total_vram=24 * GIB, available_vram=2 * GIB)
     make_model(vram_bytes=8 * GIB)

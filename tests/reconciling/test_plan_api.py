@@ -28,6 +28,22 @@ def test_a_program_asks_what_a_drain_would_do(api: APIClient) -> None:
     assert not LoadJob.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"drains": ["gpu-1"]}, "A plan knows no 'drains'; did you mean drain?"),
+        ({"rules": {"llama": {"minreplicas": 2}}}, "did you mean min_replicas?"),
+    ],
+)
+def test_a_slip_of_the_finger_is_no_all_clear(
+    api: APIClient, body: dict[str, Any], words: str
+) -> None:
+    make_model()
+    refused = ask(api, **body)
+    assert refused.status_code == 400
+    assert words in refused.data["detail"]
+
+
 def test_a_program_asks_for_a_model_that_does_not_exist_yet(api: APIClient) -> None:
     make_node("gpu-1", total_vram=24 * GIB, available_vram=8 * GIB)
     new = {"name": "qwen", "min_replicas": 3, "vram_bytes": 4 * GIB}

@@ -34,7 +34,7 @@ BAD: list[tuple[object, str]] = [
     ({"model_name": "m", "spread_all": "yes"}, "spread_all must be true or false"),
     ({"model_name": "m", "min_prefix_match": float("nan")}, "must be a number"),
     ({"model_name": "m", "balance_rel_threshold": 10**400}, "must be a number"),
-    ({"model_name": "m", "replicas": 2}, "A rule has no 'replicas'."),
+    ({"model_name": "m", "replicas": 2}, "A rule has no 'replicas'; did you mean min_replicas?"),
     ({"model_name": "m", "strategy": "random"}, "strategy must be one of spread, binpack"),
     ({"model_name": "m", "tolerations": [{"key": "a b"}]}, "key"),
     ({"model_name": "m", "tolerations": [{"colour": "a"}]}, "A toleration has no 'colour'."),

@@ -89,10 +89,7 @@ def test_an_answer_can_be_sent_back_and_changes_nothing(root: Caller) -> None:
     assert again["node_selector"] == '{"a":"b"}'
 
 
-SENT = [(document, words) for document, words in BAD if words != "A rule has no 'replicas'."]
-
-
-@pytest.mark.parametrize(("document", "words"), SENT)
+@pytest.mark.parametrize(("document", "words"), BAD)
 def test_row_69_bad_input_is_a_400_with_a_sentence(root: Caller, document: Any, words: str) -> None:
     body = json.dumps(document, default=str)
     if "NaN" in body:
