@@ -68,7 +68,7 @@ def state(standing: Standing) -> str:
         return "unloading"
     if standing.actual:
         return "running"
-    return "idle"
+    return "failed" if standing.failing else "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from scheduling.planning.changes import Changes
 from scheduling.planning.plans import Plan, Verdict
 from scheduling.planning.standing import Standing
 from scheduling.planning.views import ClusterView
+from scheduling.planning.words import times
 from scheduling.services.reconciling import knobs
 
 
@@ -75,6 +76,7 @@ def why(model_name: str, *, now: datetime) -> Why:
     patient = deciding.plan(view, now=now, knobs=turns)
     eager = deciding.plan(changes.eager(view), now=now, knobs=turns)
     reason, fix = _answer(model_name, patient, eager)
+    reason = reason or _unlucky(standing)
     meant = len(draft.board.meant(standing.wish)) if standing.wish else 0
     desired = meant if standing.rule.spread_all else standing.rule.min_replicas
     return Why(
@@ -87,6 +89,14 @@ def why(model_name: str, *, now: datetime) -> Why:
         smallest_fix=fix,
         verdicts=explaining.everywhere(draft.board, standing.wish) if standing.wish else (),
     )
+
+
+def _unlucky(standing: Standing) -> str:
+    """Nobody asks for a number of it; but who asked last for the model got none."""
+    model = standing.model
+    if not model.failures or standing.taking:
+        return ""
+    return f"It failed {times(model.failures)}, last with: {model.last_error or 'no reason'}."
 
 
 def what_if(supposed: Changes, *, now: datetime) -> Plan:

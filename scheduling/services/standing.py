@@ -47,6 +47,12 @@ class Standing:
     def settled(self) -> bool:
         return not (self.loading or self.unloading or self.outdated) and not self.starved
 
+    @property
+    def failing(self) -> bool:
+        """Its last loads failed, and it is not as it should be: short of replicas, or without."""
+        failed = bool(self.model and self.model.failures)
+        return failed and not (self.settled and self.actual)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
@@ -163,7 +169,7 @@ def _desired(rule: ModelSchedulingConfig | None, matching: int) -> int:
 def _explained(standings: list[Standing]) -> list[Standing]:
     """Say of everything that is not as wished why, and since when."""
     last = _last_decisions([one.name for one in standings if one.starved])
-    failing = _failing_since([one.name for one in standings if _fails(one)])
+    failing = _failing_since([one.name for one in standings if one.failing])
     return [
         _with_reason(one, decision=last.get(one.name), failing=failing.get(one.name))
         for one in standings
@@ -176,10 +182,6 @@ def _last_decisions(names: list[str]) -> dict[str, PlacementDecision]:
     rows = PlacementDecision.objects.filter(model_name__in=names, node=None)
     newest = rows.order_by("model_name", "-id").distinct("model_name").defer("verdicts")
     return {row.model_name: row for row in newest}
-
-
-def _fails(standing: Standing) -> bool:
-    return bool(standing.model and standing.model.failures) and not standing.settled
 
 
 def _failing_since(names: list[str]) -> dict[str, datetime]:
@@ -204,7 +206,7 @@ def _reason(
     standing: Standing, decision: PlacementDecision | None, failing: datetime | None
 ) -> tuple[str, datetime | None]:
     model, rule = standing.model, standing.rule
-    if model is not None and _fails(standing):
+    if model is not None and standing.failing:
         return f"It failed {_times(model.failures)}: {model.last_error}", failing
     if rule is None:
         return "", None
