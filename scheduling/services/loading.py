@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 Clock = Callable[[], datetime]
 
 AGAIN_AFTER = timedelta(seconds=5)
+STOPPING = "is stopping"  # all workers' words: what was in the slot has not gone quite yet
 NEWCOMER_FOR = timedelta(minutes=2)  # a worker listens a moment after it was let in
 GIB = 2**30
 
@@ -260,6 +261,10 @@ def _is_newcomer(node: BackendNode, *, now: datetime) -> bool:
 
 def _failed(job: LoadJob, refusal: DomainError, *, hands: Hands) -> None:
     """The backend or the worker said no; what was started for it goes."""
+    if isinstance(refusal, NodeRefused) and str(refusal).endswith(STOPPING):
+        now = hands.clock()
+        jobs.put_back(job, str(refusal), now=now, due_at=now + AGAIN_AFTER)
+        return
     started = bool(job.address) or _maybe_started(job)
     blame = not isinstance(refusal, WorkerTokenUnknown)  # no other model would load there either
     failed = jobs.fail(job, str(refusal), now=hands.clock(), process=started, blame=blame)

@@ -138,8 +138,16 @@ class Stage:
         return make_job(self.node, model.model_name, index, **{**values, **changes})
 
     def load(self, job: LoadJob) -> LoadJob:
-        assert loading.run(job.pk, hands=self.hands)
+        until(lambda: self._tried(job))
         return self.fresh(job)
+
+    def _tried(self, job: LoadJob) -> bool:
+        """False: what the test before left is still being stopped; due again."""
+        assert loading.run(job.pk, hands=self.hands)
+        waits = self.fresh(job).last_error.endswith(loading.STOPPING)
+        if waits:
+            self.clock.passes(seconds=5)
+        return not waits
 
     def fresh(self, job: LoadJob) -> LoadJob:
         return LoadJob.objects.select_related("replica", "node").get(pk=job.pk)

@@ -19,7 +19,6 @@ from pytest_django import DjangoAssertNumQueries
 from clustermgr.lib.bus import NatsBus
 from nodes.gateway import NodeGateway
 from nodes.models import BackendNode, NodeModel
-from nodes.services import environment
 from nodes.states import Liveness, ReplicaState
 from nodes.wire import InstallReply, subjects
 from scheduling.models import LoadJob, ModelLoadInfo, StrayProcess
@@ -28,14 +27,16 @@ from scheduling.services.desk import Desk
 from scheduling.services.loading import Hands
 from scheduling.states import JobState
 from tests.backendops.conftest import Clock
-from tests.factories import NOW, make_job, make_model, make_node, make_replica
+from tests.factories import NOW, make_node, make_replica
+from tests.loading.silence import bus, clock, hands, hasty, job, node, worker
 from tests.scripted import ScriptedWorker
 from tests.services import until
 from worker.rpc import backend_pb2 as pb
 
+__all__ = ["bus", "clock", "hands", "hasty", "job", "node", "worker"]  # fixtures
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LONG_AGO = NOW - timedelta(days=1)
 LISTED = b'{"models":[{"model_id":"llama","replica_index":0,"address":"127.0.0.1:50052"}]}'
 NOTHING_RUNS = b'{"models":[]}'
 
@@ -43,51 +44,6 @@ NOTHING_RUNS = b'{"models":[]}'
 @pytest.fixture(autouse=True)
 def _doorbells(queued: list[tuple[Any, ...]]) -> None:
     """No test here has a broker behind it."""
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def bus() -> Iterator[NatsBus]:
-    bus = NatsBus(django_settings.CLUSTER)
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def hands(bus: NatsBus, clock: Clock) -> Hands:
-    return Hands(gateway=NodeGateway(bus), desk=Desk(clock=clock), clock=clock)
-
-
-@pytest.fixture
-def hasty(bus: NatsBus, clock: Clock) -> Hands:
-    """They wait for an answer no longer than a moment."""
-    moment = timedelta(milliseconds=200)
-    brief = replace(django_settings.CLUSTER, install_timeout=moment, running_timeout=moment)
-    return Hands(gateway=NodeGateway(bus, cluster=brief), desk=Desk(clock=clock), clock=clock)
-
-
-@pytest.fixture
-def node(db: None) -> BackendNode:
-    secret = django_settings.CLUSTER.registration_token
-    token = environment.sync(secret, auto_approve=True, now=NOW)
-    return make_node(join_token=token, approved_at=LONG_AGO)
-
-
-@pytest.fixture
-def worker(node: BackendNode) -> Iterator[ScriptedWorker]:
-    with ScriptedWorker(node_id=node.pk) as played:
-        yield played
-
-
-@pytest.fixture
-def job(node: BackendNode) -> LoadJob:
-    make_model()
-    row = make_replica(node, state=ReplicaState.STAGING, address="", config_revision="r1")
-    return make_job(node, replica=row)
 
 
 def stops(*, terminated: bool = True) -> bytes:
@@ -115,6 +71,15 @@ def test_who_does_not_say_what_runs_is_asked_again_before_anything_is_loaded(
     assert loading.run(job.pk, hands=hasty)
     assert LoadJob.objects.get(state=JobState.PENDING).due_at == NOW + timedelta(seconds=5)
     assert [path for path, _ in worker.heard] == [subjects.RUNNING_MODELS.path]
+
+
+def test_a_slot_that_is_not_quite_empty_yet_is_waited_for_and_nobody_is_blamed(
+    job: LoadJob, worker: ScriptedWorker, hands: Hands
+) -> None:
+    worker.answers(subjects.INSTALL, b'{"success":false,"error":"llama#0 is stopping"}')
+    assert loading.run(job.pk, hands=hands)
+    assert LoadJob.objects.get(state=JobState.PENDING).due_at == NOW + timedelta(seconds=5)
+    assert ModelLoadInfo.objects.get().failures == 0
 
 
 def test_an_install_that_is_never_answered_ends_in_time(
