@@ -1,14 +1,14 @@
 """Requests that wait for a plan stand in nobody's way."""
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from clustermgr.lib.errors import DomainError
 from clustermgr.lib.locks import LockKey, wait_lock
@@ -19,7 +19,7 @@ from scheduling.services.coldstart import REMEMBERED
 from scheduling.services.placing import NoCapacity
 from scheduling.services.routing import Router
 from tests.factories import NOW, make_model, make_node, make_replica
-from tests.locks import waiting
+from tests.locks import held, waiting
 from tests.routing.conftest import Caller
 from tests.routing.test_cold_start import loaded
 from tests.routing.test_leases import ask
@@ -29,26 +29,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 COLD = [f"cold-{number}" for number in range(40)]
 
 
-@contextmanager
-def a_long_tick() -> Iterator[None]:
+def a_long_tick() -> AbstractContextManager[None]:
     """Somebody plans, for as long as the block."""
-    held, free = threading.Event(), threading.Event()
-
-    def tick() -> None:
-        with transaction.atomic():
-            wait_lock(LockKey.RECONCILE)
-            held.set()
-            assert free.wait(60)
-        connection.close()
-
-    thread = threading.Thread(target=tick)
-    thread.start()
-    assert held.wait(60)
-    try:
-        yield
-    finally:
-        free.set()
-        thread.join()
+    return held(partial(wait_lock, LockKey.RECONCILE))
 
 
 async def until_true(fact: Callable[[], object]) -> None:

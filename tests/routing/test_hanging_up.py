@@ -1,45 +1,25 @@
 """Who leaves before the answer holds nothing."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
 
 from nodes.models import NodeModel
 from scheduling.api import routedoor
 from scheduling.models import RouteLease
 from tests.factories import make_node, make_replica
-from tests.locks import waiting
+from tests.locks import held, waiting
 from tests.routing.conftest import Caller
 from tests.routing.test_cold_beside_hot import until_true
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queued")]
 
 
-@contextmanager
-def somebody_has_the_replica() -> Iterator[None]:
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with transaction.atomic():
-            NodeModel.objects.select_for_update().get()
-            held.set()
-            assert free.wait(60)
-        connection.close()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(60)
-    try:
-        yield
-    finally:
-        free.set()
-        thread.join()
+def somebody_has_the_replica() -> AbstractContextManager[None]:
+    return held(lambda: NodeModel.objects.select_for_update().get())
 
 
 def nobody_holds_anything() -> bool:
